@@ -1,0 +1,54 @@
+"""Every exception and warning that fxdask raises of its own accord."""
+
+__all__ = [
+    "ClusterError",
+    "DiskSpaceError",
+    "FewUsableNodesWarning",
+    "FxdaskError",
+    "InvalidInputError",
+    "StoreExistsError",
+    "StoreFormatError",
+    "StoreUnfinishedError",
+    "StoreWriteError",
+    "WeightStreamError",
+]
+
+
+class FxdaskError(Exception):
+    """Base of every error that fxdask raises on purpose."""
+
+
+class InvalidInputError(FxdaskError, ValueError):
+    """Samples, labels or parameters that no model can be made from."""
+
+
+class StoreExistsError(FxdaskError, FileExistsError):
+    """The store holds something else than what this call would write."""
+
+
+class StoreFormatError(FxdaskError, ValueError):
+    """The folder is no fxdask store, or one of a format this version cannot read."""
+
+
+class StoreUnfinishedError(FxdaskError):
+    """The store was begun but never finished."""
+
+
+class StoreWriteError(FxdaskError, OSError):
+    """A write into a store failed; what was written before stays usable."""
+
+
+class DiskSpaceError(FxdaskError, OSError):
+    """The job needs more room than the disk has."""
+
+
+class ClusterError(FxdaskError):
+    """The Dask cluster cannot be reached or has nobody to work."""
+
+
+class WeightStreamError(FxdaskError):
+    """This NumPy draws other random weights than the one that made the store."""
+
+
+class FewUsableNodesWarning(UserWarning):
+    """Fewer nodes than asked for separate the classes at all."""

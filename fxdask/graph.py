@@ -1,0 +1,238 @@
+"""Dask graphs over the tasks, on the active cluster or on local threads."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import dask
+import numpy as np
+from dask.array import Array as DaskArray
+from dask.callbacks import Callback
+from dask.delayed import Delayed, delayed
+from distributed import Client, Future, as_completed, default_client, get_worker
+from numpy.typing import NDArray
+
+from fxdask import tasks
+from fxdask.kernels.decision import FittedNetwork
+from fxdask.kernels.preparation import FeatureSummary, merge_summaries
+from fxdask.plan import row_ranges, rows_per_read
+from fxdask.store.samples import Source
+from fxdask.tasks import FitJob, FitSummary
+from fxdask.threads import one_blas_thread
+
+__all__ = [
+    "Handle",
+    "Progress",
+    "Survey",
+    "active_client",
+    "compute",
+    "fit_blocks",
+    "place",
+    "project_selected",
+    "respond",
+    "score",
+    "stage",
+    "survey",
+]
+
+MERGE_FAN_IN = 8
+
+Progress = Callable[[int, int], None]
+"""Called with (tasks done, tasks in all) whenever one is done."""
+
+Handle = Source | Future | DaskArray
+"""Samples as a graph may hold them: in memory, at an address, on a worker, or still to be computed."""
+
+
+def active_client() -> Client | None:
+    """The connected client, if there is one and this is not already one of its tasks.
+
+    A task that waited for other tasks of its own cluster could wait for the thread it occupies.
+    """
+    if _inside_task():
+        return None
+    try:
+        return default_client()
+    except ValueError:
+        return None
+
+
+def _inside_task() -> bool:
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+def compute(
+    work: Sequence[Any],
+    progress: Progress | None = None,
+    watched: Sequence[Delayed] | None = None,
+    *,
+    here: bool = False,
+) -> list[Any]:
+    """Run the work and return its results in order.
+
+    ``watched`` tasks (the work itself by default) count as progress; ``here`` keeps work on
+    data of this process in this process, whatever cluster there is.
+    """
+    if not work:
+        return []
+    watched = work if watched is None else watched
+    client = None if here else active_client()
+    if client is not None:
+        return _compute_on(client, work, progress, watched)
+    # With a client about, Dask would send the work to it unless told otherwise.
+    scheduler = "threads" if here or _inside_task() else None
+    with one_blas_thread(), _Counting(watched, progress):
+        return list(dask.compute(*work, scheduler=scheduler, optimize_graph=False))
+
+
+def _compute_on(client: Client, work: Sequence[Delayed], progress: Progress | None, watched: Sequence[Delayed]) -> list[Any]:
+    # Both lists in one call: their graphs are merged, so that shared tasks run once.
+    futures = client.compute([*watched, *work], optimize_graph=False)
+    watched_futures, work_futures = futures[: len(watched)], futures[len(watched) :]
+    try:
+        for done, future in enumerate(as_completed(watched_futures), start=1):
+            if future.status == "error":
+                future.result()
+            if progress:
+                progress(done, len(watched))
+        return client.gather(work_futures)
+    except BaseException:
+        client.cancel(futures)
+        raise
+
+
+class _Counting(Callback):
+    """Reports each finished task of a local computation that is among the watched."""
+
+    def __init__(self, watched: Sequence[Delayed], progress: Progress | None) -> None:
+        super().__init__(posttask=self._count)
+        self._keys = {task.key for task in watched}
+        self._total = len(self._keys)
+        self._progress = progress
+
+    def _count(self, key: Any, *_: Any) -> None:
+        if self._progress and key in self._keys:
+            self._keys.discard(key)
+            self._progress(self._total - len(self._keys), self._total)
+
+
+def place(samples: NDArray) -> NDArray | Future:
+    """Samples of this process -> where the tasks can have them: once on every worker, or right here."""
+    client = active_client()
+    if client is None:
+        return samples
+    return client.scatter(samples, broadcast=True, hash=False)
+
+
+def _is_here(samples: Handle) -> bool:
+    """Whether the samples are in this process's memory."""
+    return isinstance(samples, np.ndarray)
+
+
+def _once(value: Any, name: str) -> Any:
+    """A value as one entry of the graph that every task refers to, never a copy per task."""
+    if isinstance(value, Future):
+        return value
+    return delayed(value, traverse=False, name=f"fxdask-{name}-{uuid4().hex}")
+
+
+def _row_tasks(samples: Handle, n_rows: int, n_inputs: int) -> list[tuple[int, int | None, Any]]:
+    """(start, stop, argument) of each range of rows.
+
+    The ranges depend on the shape alone, so that sums over them are the same for every chunking.
+    Rows of a Dask array are themselves the argument, and their stop is None.
+    """
+    if n_rows == 0:
+        return []
+    per_range = rows_per_read(n_inputs)
+    ranges = list(row_ranges(n_rows, per_range))
+    if isinstance(samples, DaskArray):
+        parts = samples.rechunk({0: per_range, 1: -1}).to_delayed()[:, 0]
+        return [(start, None, part) for (start, _), part in zip(ranges, parts, strict=True)]
+    shared = _once(samples, "samples")
+    return [(start, stop, shared) for start, stop in ranges]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """One pass over the training samples: the summary of their inputs and a digest of their content."""
+
+    summary: FeatureSummary
+    digest: str
+
+
+def survey(samples: Handle, n_rows: int, n_inputs: int, normalize: str | None, progress: Progress | None = None) -> Survey:
+    """Look at every sample once, before anything is written."""
+    look = delayed(tasks.survey_rows, pure=False)
+    work = [look(part, start, stop, normalize) for start, stop, part in _row_tasks(samples, n_rows, n_inputs)]
+    found = compute(work, progress, here=_is_here(samples))
+    digest = hashlib.sha256(b"".join(part for _, part in found)).hexdigest()
+    return Survey(merge_summaries(summary for summary, _ in found), digest)
+
+
+def stage(samples: Handle, n_rows: int, n_inputs: int, store: str, progress: Progress | None = None) -> None:
+    """Copy samples into the store, so that any worker can read them, range by range."""
+    copy = delayed(tasks.stage_rows, pure=False)
+    work = [copy(part, store, start, stop) for start, stop, part in _row_tasks(samples, n_rows, n_inputs)]
+    compute(work, progress, here=_is_here(samples))
+
+
+def fit_blocks(job: FitJob, samples: Handle, progress: Progress | None = None) -> FitSummary:
+    """Every node block once, and their summaries merged as a tree."""
+    fit, merge = delayed(tasks.fit_block, pure=False), delayed(tasks.merge_summaries, pure=False)
+    shared_job, shared_samples = _once(job, "job"), _once(samples, "samples")
+    blocks = [fit(shared_job, shared_samples, index) for index in range(job.plan.n_blocks)]
+    level = blocks
+    while len(level) > 1:
+        level = [merge(level[i : i + MERGE_FAN_IN]) for i in range(0, len(level), MERGE_FAN_IN)]
+    return compute(level, progress, watched=blocks)[0]
+
+
+def project_selected(job: FitJob, samples: Handle, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(node, input) few weights -> (node, sample) training values sorted by class."""
+    project = delayed(tasks.project_rows, pure=False)
+    shared_job, shared_weights = _once(job, "job"), _once(weights, "weights")
+    ranges = _row_tasks(samples, job.plan.n_samples, job.plan.n_inputs)
+    work = [project(shared_job, part, shared_weights, start, stop) for start, stop, part in ranges]
+    parts = compute(work, here=_is_here(samples))
+    return np.concatenate(parts, axis=1)[:, np.argsort(job.codes, kind="stable")]
+
+
+def respond(
+    job: FitJob,
+    samples: Handle | None,
+    points: NDArray,
+    rule: str | float,
+    bandwidth_spread: str,
+    progress: Progress | None = None,
+) -> NDArray[np.float64]:
+    """(point, input) -> (point, class, node) activations of every node, block by block."""
+    activate = delayed(tasks.respond_block, pure=False)
+    shared = [_once(value, name) for value, name in ((job, "job"), (samples, "samples"), (points, "points"))]
+    work = [activate(*shared, rule, bandwidth_spread, index) for index in range(job.plan.n_blocks)]
+    return np.concatenate(compute(work, progress), axis=2)
+
+
+def score(
+    network: FittedNetwork,
+    classes: NDArray,
+    samples: Handle,
+    n_rows: int,
+    store: str,
+    progress: Progress | None = None,
+) -> NDArray[np.intp]:
+    """Samples -> labels and scores in the store; returns the (sample,) class codes."""
+    label = delayed(tasks.score_rows, pure=False)
+    shared_network = _once(network, "network")
+    ranges = _row_tasks(samples, n_rows, network.n_inputs)
+    work = [label(shared_network, classes, part, store, start, stop) for start, stop, part in ranges]
+    parts = compute(work, progress, here=_is_here(samples))
+    return np.concatenate([np.empty(0, np.intp), *parts])

@@ -1,0 +1,1 @@
+"""Arrays in, arrays out: NumPy and SciPy only, no input or output, no Dask."""

@@ -1,0 +1,88 @@
+"""A fitted network in memory: samples -> node values -> densities -> class scores -> labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from fxdask.kernels.density import log_density
+from fxdask.kernels.preparation import Preparation
+from fxdask.kernels.projection import project_packed
+from fxdask.plan import tile_shape
+
+__all__ = ["COMBINATIONS", "FittedNetwork", "class_probabilities", "class_scores"]
+
+COMBINATIONS = ("sum", "scaled", "log")
+
+
+@dataclass
+class FittedNetwork:
+    """What labelling needs, and no more: the selected rows, their training values, bandwidths and priors.
+
+    ``u`` counts the union of all classes' selected nodes; ``member[k, u]`` says whether node u
+    was selected for class k.
+    """
+
+    preparation: Preparation
+    nodes: NDArray[np.int64]  # (u,)
+    weights: NDArray[np.float32]  # (u, input)
+    projections: NDArray[np.float32]  # (u, sample), sorted by class
+    class_slices: list[slice]
+    bandwidth: NDArray[np.float64]  # (class, u)
+    spread: NDArray[np.float64]  # (class, u)
+    member: NDArray[np.bool_]  # (class, u)
+    log_priors: NDArray[np.float64]  # (class,)
+    combine: str = "sum"
+    _ascending: list[NDArray[np.float32]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._ascending = [np.sort(self.projections[:, columns], axis=1) for columns in self.class_slices]
+
+    @property
+    def n_inputs(self) -> int:
+        """Inputs of a sample."""
+        return self.weights.shape[1]
+
+    def log_scores(self, samples: NDArray) -> NDArray[np.float64]:
+        """(sample, input) raw samples -> (sample, class) ln y."""
+        tile = tile_shape(self.n_inputs)
+        scores = np.empty((len(samples), len(self.log_priors)))
+        for start in range(0, len(samples), tile.samples):
+            part = slice(start, start + tile.samples)
+            values = project_packed(self.weights, self.preparation(samples[part]), tile)
+            scores[part] = class_scores(self.log_densities(values), self)
+        return scores
+
+    def log_densities(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(u, sample) node values -> (class, u, sample) ln f; -inf where the class does not use the node."""
+        needed = np.ones_like(self.member) if self.combine == "log" else self.member
+        result = np.full((*self.member.shape, values.shape[1]), -np.inf)
+        for k, u in np.argwhere(needed):
+            result[k, u] = log_density(values[u], self._ascending[k][u], self.bandwidth[k, u])
+        return result
+
+
+def class_scores(log_densities: NDArray[np.float64], network: FittedNetwork) -> NDArray[np.float64]:
+    """(class, u, sample) ln f -> (sample, class) ln y by the network's combination rule.
+
+    ``sum``: the sum of f over the class's nodes; ``scaled``: each f times its node's spread;
+    ``log``: the sum of ln f over all classes' nodes.
+    """
+    if network.combine == "log":
+        joined = log_densities.sum(axis=1)
+    elif network.combine == "scaled":
+        # A class that is constant at a node is as wide as its bandwidth.
+        width = np.where(network.spread > 0, network.spread, network.bandwidth)
+        joined = logsumexp(log_densities + np.log(width)[:, :, None], axis=1)
+    else:
+        joined = logsumexp(log_densities, axis=1)
+    return (joined + network.log_priors[:, None]).T
+
+
+def class_probabilities(log_scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(sample, class) ln y -> (sample, class) softmax."""
+    shifted = np.exp(log_scores - log_scores.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)

@@ -1,0 +1,129 @@
+"""From raw samples to what is multiplied: normalisation, and an origin near the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["NORMALIZATIONS", "FeatureSummary", "Preparation", "merge_summaries", "preparation_from", "summarize"]
+
+NORMALIZATIONS = (None, "sample", "feature")
+
+
+@dataclass(frozen=True)
+class FeatureSummary:
+    """Count, mean, sum of squared deviations, minimum and maximum of every input."""
+
+    count: int
+    mean: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    minimum: NDArray[np.float64]
+    maximum: NDArray[np.float64]
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether no sample held NaN or infinity: both survive a minimum and a maximum."""
+        return bool(np.isfinite(self.minimum).all() and np.isfinite(self.maximum).all())
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What happens to a sample before the product, at fit and again at predict.
+
+    A fixed vector is subtracted from every sample so that a large common offset does not eat
+    the digits of float32. It moves each node's values by a constant, to which locations'
+    differences, spreads and densities are blind.
+    """
+
+    normalize: str | None
+    shift: NDArray[np.floating]
+    scale: NDArray[np.floating] | None
+    largest: float
+    """The largest absolute value of any prepared training sample."""
+
+    def __call__(self, samples: NDArray) -> NDArray[np.float32]:
+        """(sample, input) raw samples -> (sample, input) float32."""
+        if self.normalize == "sample":
+            prepared = _standardize_rows(samples)
+            prepared -= self.shift
+            return prepared.astype(np.float32)
+        # A float32 origin means narrow training data: then one float32 subtraction loses nothing.
+        narrow = _is_narrow(samples.dtype) and self.shift.dtype == np.float32
+        work = np.float32 if narrow else np.float64
+        prepared = np.subtract(samples, self.shift, dtype=work)
+        if self.scale is not None:
+            prepared *= self.scale
+        return prepared.astype(np.float32, copy=False)
+
+
+def summarize(samples: NDArray, normalize: str | None) -> FeatureSummary:
+    """(sample, input) raw samples -> summary of every input, after per-sample normalisation if asked."""
+    if normalize == "sample":
+        # A row with NaN or infinity must reach the minimum and maximum, not a warning.
+        with np.errstate(invalid="ignore"):
+            samples = _standardize_rows(samples)
+    with np.errstate(invalid="ignore", over="ignore"):
+        minimum = samples.min(axis=0).astype(np.float64)
+        maximum = samples.max(axis=0).astype(np.float64)
+        mean = np.add.reduce(samples, axis=0, dtype=np.float64) / len(samples)
+        squares = np.zeros_like(mean)
+        if normalize == "feature":
+            deviations = np.subtract(samples, mean, dtype=np.float64)
+            squares = np.add.reduce(np.square(deviations, out=deviations), axis=0)
+    return FeatureSummary(len(samples), mean, squares, minimum, maximum)
+
+
+def merge_summaries(summaries: Iterable[FeatureSummary]) -> FeatureSummary:
+    """Summaries of consecutive ranges -> the summary of all, always combined in this order."""
+    return reduce(_merge_two, summaries)
+
+
+def _merge_two(first: FeatureSummary, second: FeatureSummary) -> FeatureSummary:
+    count = first.count + second.count
+    step = second.mean - first.mean
+    return FeatureSummary(
+        count,
+        first.mean + step * (second.count / count),
+        first.squares + second.squares + step**2 * (first.count * second.count / count),
+        np.minimum(first.minimum, second.minimum),
+        np.maximum(first.maximum, second.maximum),
+    )
+
+
+def preparation_from(summary: FeatureSummary, normalize: str | None, dtype: np.dtype) -> Preparation:
+    """Summary of the training samples -> what to do to every sample."""
+    # Clipping makes the origin of a constant input exact: its prepared value is zero, not rounding noise.
+    origin = np.clip(summary.mean, summary.minimum, summary.maximum)
+    shift: NDArray[np.floating] = origin
+    scale = None
+    if normalize == "feature":
+        deviation = np.sqrt(summary.squares / summary.count)
+        varies = (summary.minimum < summary.maximum) & (deviation > 0)
+        scale = 1.0 / np.where(varies, deviation, 1.0)
+    elif normalize is None and _is_narrow(dtype):
+        shift = origin.astype(np.float32)
+    reach = np.maximum(summary.maximum - shift, shift - summary.minimum)
+    if scale is not None:
+        reach = reach * scale
+    return Preparation(normalize, shift, scale, float(reach.max()))
+
+
+def _standardize_rows(samples: NDArray) -> NDArray[np.float64]:
+    """(sample, input) -> each sample with mean 0 and standard deviation 1; a constant sample becomes 0."""
+    rows = samples.astype(np.float64)
+    constant = rows.min(axis=1) == rows.max(axis=1)
+    rows -= (np.add.reduce(rows, axis=1) / rows.shape[1])[:, None]
+    deviation = np.sqrt(np.add.reduce(np.square(rows), axis=1) / rows.shape[1])
+    rows[constant] = 0.0
+    deviation[constant] = 1.0
+    rows /= deviation[:, None]
+    return rows
+
+
+def _is_narrow(dtype: np.dtype) -> bool:
+    """Whether every value of this type is a float32 too."""
+    return np.can_cast(dtype, np.float32, casting="safe")

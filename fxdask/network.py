@@ -1,0 +1,533 @@
+"""The classifier, by scikit-learn's conventions."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Self
+
+import dask.array as da
+import numpy as np
+from dask.array import Array as DaskArray
+from dask.delayed import delayed
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fxdask import graph
+from fxdask.errors import InvalidInputError
+from fxdask.fitting import FitSettings, FittedModel, TrainingData, fit_model, load_model
+from fxdask.inputs import as_labels, as_samples, check_test_samples, encode_labels, is_remote
+from fxdask.kernels.criteria import CRITERIA
+from fxdask.kernels.decision import COMBINATIONS, FittedNetwork, class_probabilities
+from fxdask.kernels.density import BANDWIDTHS
+from fxdask.kernels.preparation import NORMALIZATIONS
+from fxdask.kernels.statistics import LOCATIONS, SPREAD_SOURCES, SPREADS
+from fxdask.kernels.weights import weight_rows
+from fxdask.plan import row_ranges, rows_per_read
+from fxdask.progress import progress_bar
+from fxdask.store.samples import open_rows
+from fxdask.tasks import checked_rows
+
+__all__ = ["FisherNetworkClassifier", "load"]
+
+PROJECTIONS_KEPT = ("selected", "all")
+LARGEST_DRAWN_SEED = 2**31 - 1
+
+
+class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
+    """Random projections, the nodes that separate the classes best, and their kernel densities.
+
+    A random matrix of ``n_nodes`` rows projects every sample. Each node gets a divergence per
+    class, an extension of Fisher's criterion that tells classes apart by their variances too
+    (Alsolami and Fukai, arXiv 2212.09225). The ``n_selected`` best nodes of each class are kept,
+    and the class whose prior times sum of kernel densities is the largest wins. No weight is tuned.
+
+    The blocks of nodes run on the active Dask client, or on local threads if there is none.
+
+    Parameters
+    ----------
+    n_nodes : int, default=10_000
+        Random projections to choose from.
+    n_selected : int, default=10
+        Nodes kept for each class.
+    criterion : str, default="extended_fisher"
+        How nodes are ranked: a name in ``fxdask.CRITERIA``.
+    location : {"interquartile_mean", "mean", "median"}
+        Where a class lies at a node.
+    spread : {"mad", "iqr", "std"}
+        How wide a class is at a node: MAD / 0.6745, IQR / 1.349, or the standard deviation. A
+        spread of zero falls back to the next of these.
+    bandwidth : {"silverman", "scott", "sheather_jones"} or float
+        Width of the kernels; a number is used as it is, in the units of the projections.
+        "sheather_jones" falls back to Silverman's rule where its equation has no root.
+    bandwidth_spread : {"mad", "iqr", "std"} or None
+        The spread that Silverman's and Scott's rules scale; None means ``spread``.
+    priors : {"class_share", "equal"} or array of shape (n_classes,)
+        Prior of each class, in the criterion and in the decision.
+    combine : {"sum", "scaled", "log"}
+        The sum of a class's densities; the same with each density times its node's spread; or
+        the sum of log densities over all classes' nodes.
+    normalize : None, "sample" or "feature"
+        Bring each sample, or each feature, to mean 0 and standard deviation 1, at fit and at predict.
+    store : path, URL or None
+        The Zarr store to fit into. The same call on an unfinished store resumes, on a finished
+        one loads; other data or parameters are refused. None keeps the model in memory only.
+    keep_projections : {"selected", "all"}
+        "all" keeps every node's training projections in the store, for :meth:`responses`.
+    nodes_per_block : int or "auto"
+        Nodes per task and chunk. It never changes a result.
+    overwrite : bool, default=False
+        Replace a model that the store holds already.
+    random_state : int, RandomState or None
+        Seed of the weights.
+    verbose : bool, default=False
+        Show a progress bar on standard error.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    sample_counts_ : ndarray of shape (n_classes,)
+        Training samples of each class.
+    priors_ : ndarray of shape (n_classes,)
+    selected_nodes_ : ndarray of shape (n_classes, n_selected)
+        Node indices, best first; -1 where a class has fewer usable nodes.
+    divergences_ : ndarray of shape (n_classes, n_nodes)
+        Every node's score for every class.
+    spread_sources_ : dict
+        How many spreads came from each estimator, so how often a fallback was needed.
+    fit_info_ : dict
+        Seconds, blocks, blocks resumed, and blocks computed by each process; empty after a load.
+    n_features_in_ : int
+    feature_names_in_ : ndarray, only where X had names
+    seed_ : int
+    store_ : str or None
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fxdask import FisherNetworkClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = FisherNetworkClassifier(n_nodes=1000, normalize="feature").fit(X, y)
+    >>> clf.selected_nodes_.shape
+    (3, 10)
+    >>> bool(clf.score(X, y) > 0.85)
+    True
+    """
+
+    def __init__(
+        self,
+        n_nodes: int = 10_000,
+        n_selected: int = 10,
+        *,
+        criterion: str = "extended_fisher",
+        location: str = "interquartile_mean",
+        spread: str = "mad",
+        bandwidth: str | float = "silverman",
+        bandwidth_spread: str | None = None,
+        priors: str | ArrayLike = "class_share",
+        combine: str = "sum",
+        normalize: str | None = None,
+        store: str | Path | None = None,
+        keep_projections: str = "selected",
+        nodes_per_block: int | str = "auto",
+        overwrite: bool = False,
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.n_nodes = n_nodes
+        self.n_selected = n_selected
+        self.criterion = criterion
+        self.location = location
+        self.spread = spread
+        self.bandwidth = bandwidth
+        self.bandwidth_spread = bandwidth_spread
+        self.priors = priors
+        self.combine = combine
+        self.normalize = normalize
+        self.store = store
+        self.keep_projections = keep_projections
+        self.nodes_per_block = nodes_per_block
+        self.overwrite = overwrite
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the network.
+
+        Parameters
+        ----------
+        X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
+            Samples by rows.
+        y : the same kinds, one label a sample
+
+        Returns
+        -------
+        FisherNetworkClassifier
+            Itself.
+
+        Examples
+        --------
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = [[0.0, 1.0], [0.2, 0.9], [5.0, 1.1], [5.1, 0.8]], [0, 0, 1, 1]
+        >>> FisherNetworkClassifier(n_nodes=100, n_selected=3).fit(X, y).predict([[4.9, 1.0]])
+        array([1])
+        """
+        settings = self._settings()
+        samples = as_samples(X)
+        if not is_remote(X):
+            # Sets n_features_in_ and feature_names_in_, with scikit-learn's own words for bad shapes.
+            validate_data(self, X, skip_check_array=True)
+        classes, codes, counts = encode_labels(as_labels(y), samples.n_samples)
+        with progress_bar("fitting", "blocks", shown=self.verbose) as progress:
+            model = fit_model(
+                settings,
+                TrainingData(samples, classes, codes, counts),
+                nodes_per_block=self.nodes_per_block,
+                store=None if self.store is None else str(self.store),
+                overwrite=self.overwrite,
+                progress=progress,
+            )
+        return self._adopt(model)
+
+    def predict(self, X: Any) -> NDArray | DaskArray:
+        """Label samples.
+
+        Parameters
+        ----------
+        X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n_samples,)
+            A lazy Dask array if X is one.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> FisherNetworkClassifier(n_nodes=500).fit(X, y).predict(X[:2])
+        array([0, 0])
+        """
+        scores = self._log_scores(X)
+        if isinstance(scores, DaskArray):
+            return scores.map_blocks(_labels, self.classes_, drop_axis=1, dtype=self.classes_.dtype, meta=self.classes_[:0])
+        return _labels(scores, self.classes_)
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
+        """Log of :meth:`predict_proba`, exact where the probability itself would be zero.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> FisherNetworkClassifier(n_nodes=500).fit(X, y).predict_log_proba(X).shape
+        (150, 3)
+        """
+        return _blockwise(_log_softmax, self._log_scores(X))
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
+        """Probability of each class: the softmax of its log score.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> FisherNetworkClassifier(n_nodes=500).fit(X, y).predict_proba(X[:1]).sum().round(6)
+        np.float64(1.0)
+        """
+        return _blockwise(class_probabilities, self._log_scores(X))
+
+    def decision_function(self, X: Any) -> NDArray[np.float64] | DaskArray:
+        """Log scores: ``ln y_1 - ln y_0`` of shape (n_samples,) for two classes, else (n_samples, n_classes).
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> FisherNetworkClassifier(n_nodes=500).fit(X, y == 1).decision_function(X).shape
+        (150,)
+        """
+        scores = self._log_scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Share of samples labelled as ``y`` says.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> bool(FisherNetworkClassifier(n_nodes=500).fit(X, y).score(X, y) > 0.8)
+        True
+        """
+        return float(accuracy_score(as_labels(y), np.asarray(self.predict(X)), sample_weight=sample_weight))
+
+    def weights(self, nodes: ArrayLike) -> NDArray[np.float32]:
+        """Rows of the random weight matrix.
+
+        Parameters
+        ----------
+        nodes : array-like of int
+            Node indices, in any order.
+
+        Returns
+        -------
+        ndarray of shape (len(nodes), n_features_in_)
+
+        Examples
+        --------
+        >>> from fxdask import FisherNetworkClassifier
+        >>> clf = FisherNetworkClassifier(n_nodes=100).fit([[0.0], [0.1], [3.0], [3.2]], [0, 0, 1, 1])
+        >>> clf.weights([7, 99]).shape
+        (2, 1)
+        """
+        check_is_fitted(self)
+        nodes = np.atleast_1d(np.asarray(nodes))
+        if nodes.dtype.kind not in "iu":
+            raise InvalidInputError(f"nodes must be whole numbers, not {nodes.dtype}")
+        n_nodes = self._model.settings.n_nodes
+        if nodes.size and (nodes.min() < 0 or nodes.max() >= n_nodes):
+            raise InvalidInputError(f"nodes run from 0 to {n_nodes - 1}, but {nodes.min()} to {nodes.max()} were asked for")
+        return weight_rows(self.seed_, nodes, self.n_features_in_)
+
+    def responses(self, x: Any, X_train: Any = None) -> NDArray[np.float64]:
+        """Activations of every node, selected or not: the density of each class at the sample's projection.
+
+        Parameters
+        ----------
+        x : array of shape (n_features,) or (n_samples, n_features)
+        X_train : the samples the model was fitted on, in the same order
+            Needed unless the store has ``keep_projections="all"``.
+
+        Returns
+        -------
+        ndarray of shape (n_classes, n_nodes), or (n_samples, n_classes, n_nodes) for several samples
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> FisherNetworkClassifier(n_nodes=200).fit(X, y).responses(X[0], X_train=X).shape
+        (3, 200)
+        """
+        check_is_fitted(self)
+        x = np.asarray(x)
+        points = validate_data(self, np.atleast_2d(x), reset=False)
+        settings, job = self._model.settings, self._model.job
+        with progress_bar("responses", "blocks", shown=self.verbose) as progress:
+            activations = graph.respond(
+                job, self._training_handle(X_train), points, settings.bandwidth, settings.bandwidth_spread, progress
+            )
+        return activations[0] if x.ndim == 1 else activations
+
+    # Behind the scenes
+
+    def _settings(self) -> FitSettings:
+        """Check every parameter and gather those that a result depends on."""
+        _check_whole("n_nodes", self.n_nodes)
+        _check_whole("n_selected", self.n_selected)
+        if self.nodes_per_block != "auto":
+            _check_whole("nodes_per_block", self.nodes_per_block)
+        bandwidth = self.bandwidth
+        if isinstance(bandwidth, Real) and not isinstance(bandwidth, bool):
+            bandwidth = float(bandwidth)
+            if not 0 < bandwidth < np.inf:
+                raise InvalidInputError(f"bandwidth must be above 0 and finite, not {bandwidth}")
+        else:
+            _check_name("bandwidth", bandwidth, BANDWIDTHS, also="a number")
+        _check_name("criterion", self.criterion, CRITERIA)
+        _check_name("location", self.location, LOCATIONS)
+        _check_name("spread", self.spread, SPREADS)
+        _check_name("bandwidth_spread", self.bandwidth_spread, (None, *SPREADS))
+        _check_name("combine", self.combine, COMBINATIONS)
+        _check_name("normalize", self.normalize, NORMALIZATIONS)
+        _check_name("keep_projections", self.keep_projections, PROJECTIONS_KEPT)
+        if self.keep_projections == "all" and self.store is None:
+            raise InvalidInputError('keep_projections="all" needs a store to keep them in; name one with store=')
+        return FitSettings(
+            int(self.n_nodes),
+            int(self.n_selected),
+            self.criterion,
+            self.location,
+            self.spread,
+            bandwidth,
+            self.bandwidth_spread or self.spread,
+            _checked_priors(self.priors),
+            self.combine,
+            self.normalize,
+            self.keep_projections,
+            _seed_of(self.random_state),
+        )
+
+    def _adopt(self, model: FittedModel) -> Self:
+        """Take over everything of a fitted model, from a fit or from a store."""
+        self._model = model
+        self.classes_ = model.classes
+        self.sample_counts_ = np.array(model.job.plan.class_counts)
+        self.priors_ = model.job.priors
+        self.selected_nodes_ = model.selected_nodes
+        self.divergences_ = model.divergences
+        self.spread_sources_ = dict(zip(SPREAD_SOURCES, model.source_counts.sum(axis=0).tolist(), strict=True))
+        self.fit_info_ = model.info
+        self.n_features_in_ = model.job.plan.n_inputs
+        if model.names is not None:
+            self.feature_names_in_ = model.names
+        self.seed_ = model.settings.seed
+        self.store_ = model.job.store
+        return self
+
+    def _log_scores(self, X: Any) -> NDArray[np.float64] | DaskArray:
+        """(sample, class) ln y: lazy for a Dask array, else computed on this machine's threads."""
+        check_is_fitted(self)
+        network = self.network_
+        if not is_remote(X):
+            X = validate_data(self, X, reset=False, ensure_min_samples=0)
+        samples = as_samples(X, min_samples=0)
+        check_test_samples(self, samples, self.n_features_in_)
+        if isinstance(samples.handle, DaskArray):
+            return _lazy_scores(samples.handle, network, len(self.classes_))
+        score = delayed(_score_rows, pure=False)
+        shared = delayed((network, samples.handle), traverse=False)
+        ranges = row_ranges(samples.n_samples, rows_per_read(self.n_features_in_))
+        parts = graph.compute([score(shared, start, stop) for start, stop in ranges], here=True)
+        return np.concatenate([np.empty((0, len(self.classes_))), *parts])
+
+    @property
+    def network_(self) -> FittedNetwork:
+        """The selected rows with their densities: all that labelling needs."""
+        check_is_fitted(self)
+        return self._model.network
+
+    def _training_handle(self, X_train: Any) -> Any:
+        """What the response tasks read: None if the store keeps all projections, else the checked training samples."""
+        model = self._model
+        if X_train is None:
+            if not model.job.keep_all_projections:
+                raise InvalidInputError(
+                    'responses of all nodes need the training samples: pass X_train, or fit with keep_projections="all"'
+                )
+            return None
+        samples = as_samples(X_train, name="X_train")
+        check_test_samples(self, samples, self.n_features_in_)
+        seen = graph.survey(samples.handle, samples.n_samples, samples.n_inputs, model.settings.normalize)
+        if seen.digest != model.samples_digest:
+            raise InvalidInputError("X_train is not what this model was fitted on; pass the same samples in the same order")
+        if isinstance(samples.handle, DaskArray):
+            return graph.place(np.asarray(samples.handle))
+        return graph.place(samples.handle) if isinstance(samples.handle, np.ndarray) else samples.handle
+
+
+def load(store: str | Path) -> FisherNetworkClassifier:
+    """A fitted classifier back from its store.
+
+    Parameters
+    ----------
+    store : path or URL
+        What was passed to ``FisherNetworkClassifier(store=...)``, or a copy of it.
+
+    Returns
+    -------
+    FisherNetworkClassifier
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fxdask import FisherNetworkClassifier, load
+    >>> path = tempfile.mkdtemp() + "/model.zarr"
+    >>> clf = FisherNetworkClassifier(n_nodes=50, store=path).fit([[0.0], [0.1], [3.0], [3.2]], [0, 0, 1, 1])
+    >>> load(path).predict([[3.1]])
+    array([1])
+    """
+    model = load_model(str(store))
+    settings = model.settings
+    priors = settings.priors if isinstance(settings.priors, str) else list(settings.priors)
+    return FisherNetworkClassifier(
+        settings.n_nodes,
+        settings.n_selected,
+        criterion=settings.criterion,
+        location=settings.location,
+        spread=settings.spread,
+        bandwidth=settings.bandwidth,
+        bandwidth_spread=settings.bandwidth_spread,
+        priors=priors,
+        combine=settings.combine,
+        normalize=settings.normalize,
+        store=str(store),
+        keep_projections=settings.keep_projections,
+        nodes_per_block=model.job.plan.nodes_per_block,
+        random_state=settings.seed,
+    )._adopt(model)
+
+
+def _check_whole(name: str, value: Any) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise InvalidInputError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
+def _check_name(name: str, value: Any, known: Any, also: str = "") -> None:
+    if not (value is None or isinstance(value, str)) or value not in known:
+        names = ", ".join(repr(choice) for choice in known)
+        raise InvalidInputError(f"{name}={value!r} is not known; choose one of {names}{also and ' or ' + also}")
+
+
+def _checked_priors(priors: Any) -> str | tuple[float, ...]:
+    if isinstance(priors, str):
+        _check_name("priors", priors, ("class_share", "equal"), also="an array")
+        return priors
+    values = np.asarray(priors, dtype=np.float64)
+    if values.ndim != 1 or not (np.isfinite(values).all() and (values > 0).all()):
+        raise InvalidInputError(f"priors must be one number above 0 for each class, not {priors!r}")
+    return tuple(values.tolist())
+
+
+def _seed_of(random_state: Any) -> int:
+    if isinstance(random_state, Integral):
+        if random_state < 0:
+            raise InvalidInputError(f"random_state must be 0 or more, not {random_state}")
+        return int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(LARGEST_DRAWN_SEED))
+    return int(check_random_state(random_state).randint(LARGEST_DRAWN_SEED))
+
+
+def _labels(scores: NDArray[np.float64], classes: NDArray) -> NDArray:
+    return classes[scores.argmax(axis=1)]
+
+
+def _log_softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+
+
+def _blockwise(function: Any, scores: NDArray[np.float64] | DaskArray) -> Any:
+    return scores.map_blocks(function, dtype=np.float64) if isinstance(scores, DaskArray) else function(scores)
+
+
+def _lazy_scores(samples: DaskArray, network: FittedNetwork, n_classes: int) -> DaskArray:
+    """A Dask array of (sample, class) scores; the network stands in its graph once."""
+    whole_rows = samples.rechunk({1: -1})
+    return da.map_blocks(
+        _score_block,
+        whole_rows,
+        network=delayed(network, traverse=False),
+        chunks=(whole_rows.chunks[0], (n_classes,)),
+        dtype=np.float64,
+        meta=np.empty((0, 0)),
+    )
+
+
+def _score_block(rows: NDArray, network: FittedNetwork) -> NDArray[np.float64]:
+    return network.log_scores(checked_rows(np.asarray(rows)))
+
+
+def _score_rows(shared: tuple[FittedNetwork, Any], start: int, stop: int) -> NDArray[np.float64]:
+    network, samples = shared
+    return network.log_scores(checked_rows(open_rows(samples)(start, stop), start))

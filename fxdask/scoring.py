@@ -1,0 +1,112 @@
+"""Scoring whole test sets, store to store."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask import graph
+from fxdask.errors import InvalidInputError, StoreExistsError
+from fxdask.inputs import as_labels, as_samples, check_test_samples
+from fxdask.network import FisherNetworkClassifier, load
+from fxdask.progress import progress_bar
+from fxdask.store.group import check_room, peek_header, remove_group
+from fxdask.store.scores import ScoreStore
+
+__all__ = ["BatchScores", "batch_score"]
+
+
+@dataclass(frozen=True)
+class BatchScores:
+    """What a batch scoring did."""
+
+    store: str
+    n_samples: int
+    seconds: float
+    accuracy: float | None = None
+
+    @property
+    def samples_per_second(self) -> float:
+        """Throughput, reading and writing included."""
+        return self.n_samples / self.seconds
+
+
+def batch_score(
+    model: str | Path | FisherNetworkClassifier,
+    X: Any,
+    out: str | Path,
+    y: Any = None,
+    *,
+    overwrite: bool = False,
+    verbose: bool = False,
+) -> BatchScores:
+    """Label a test set of any size into a Zarr group.
+
+    The group holds ``labels`` (sample,) and ``scores`` (sample, class), the log scores whose
+    largest decides, in the order of the model's classes.
+
+    Parameters
+    ----------
+    model : path, URL or fitted FisherNetworkClassifier
+    X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
+    out : path or URL
+        Must not exist yet, unless ``overwrite`` is set and it holds earlier scores.
+    y : labels, optional
+        Gives the accuracy.
+    overwrite : bool, default=False
+    verbose : bool, default=False
+        Show a progress bar on standard error.
+
+    Returns
+    -------
+    BatchScores
+        Where the scores are, how many, how long it took, and the accuracy if ``y`` was given.
+
+    Examples
+    --------
+    >>> import tempfile, fxdask
+    >>> clf = fxdask.FisherNetworkClassifier(n_nodes=50).fit([[0.0], [0.1], [3.0], [3.2]], [0, 0, 1, 1])
+    >>> result = fxdask.batch_score(clf, [[0.05], [3.1]], tempfile.mkdtemp() + "/scored.zarr", y=[0, 1])
+    >>> result.n_samples, result.accuracy
+    (2, 1.0)
+    """
+    classifier = model if isinstance(model, FisherNetworkClassifier) else load(model)
+    samples = as_samples(X, min_samples=0)
+    check_test_samples(classifier, samples, classifier.n_features_in_)
+    truth = None if y is None else _checked_truth(as_labels(y), samples.n_samples)
+    url, classes = str(out), classifier.classes_
+    _refuse_to_replace(url, overwrite=overwrite)
+    check_room(url, samples.n_samples * (8 * len(classes) + classes.dtype.itemsize))
+    started = time.perf_counter()
+    facts = {"classes": classes.tolist(), "model": classifier.store_}
+    store = ScoreStore.create(url, samples.n_samples, samples.n_inputs, classes, facts)
+    try:
+        with progress_bar("scoring", "chunks", shown=verbose) as progress:
+            codes = graph.score(classifier.network_, classes, samples.handle, samples.n_samples, url, progress)
+    except InvalidInputError:
+        remove_group(url)
+        raise
+    accuracy = None if truth is None or not len(truth) else float(np.mean(classes[codes] == truth))
+    store.finish(accuracy=accuracy)
+    return BatchScores(url, samples.n_samples, time.perf_counter() - started, accuracy)
+
+
+def _checked_truth(y: NDArray, n_samples: int) -> NDArray:
+    if len(y) != n_samples:
+        raise InvalidInputError(f"y has {len(y)} labels but X has {n_samples} samples; they must be of one length")
+    return y
+
+
+def _refuse_to_replace(url: str, *, overwrite: bool) -> None:
+    header = peek_header(url)
+    if header is None:
+        return
+    if header.get("kind") != "scores":
+        raise StoreExistsError(f"{url} holds a {header.get('kind')}, which scores never replace; choose another path")
+    if not overwrite:
+        raise StoreExistsError(f"{url} holds scores already; choose another path, or pass overwrite=True to replace them")

@@ -1,0 +1,130 @@
+"""One Zarr group with an fxdask header: opening it, refusing what it is not, and clear words when a write fails."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import zarr
+import zarr.errors
+
+from fxdask.errors import (
+    DiskSpaceError,
+    StoreExistsError,
+    StoreFormatError,
+    StoreUnfinishedError,
+    StoreWriteError,
+)
+from fxdask.plan import format_bytes
+from fxdask.store.layout import FORMAT
+
+__all__ = ["check_room", "create_group", "finish_group", "open_group", "peek_header", "remove_group", "writing"]
+
+HEADER = "fxdask"
+
+
+def peek_header(url: str) -> dict[str, Any] | None:
+    """The header of the store at this place; None where there is nothing at all.
+
+    Something else than an fxdask store of a readable format is an error.
+    """
+    try:
+        group = zarr.open_group(url, mode="r")
+    except (FileNotFoundError, zarr.errors.GroupNotFoundError):
+        if _is_occupied(url):
+            raise StoreExistsError(f"{url} exists but is not an fxdask store; choose another path") from None
+        return None
+    except (zarr.errors.BaseZarrError, ValueError, TypeError, KeyError) as error:
+        raise StoreFormatError(f"{url} is not a readable Zarr group: {error}") from error
+    header = group.attrs.asdict().get(HEADER)
+    if not isinstance(header, dict) or not isinstance(header.get("format"), int):
+        raise StoreExistsError(f"{url} is a Zarr group but not an fxdask store; choose another path")
+    if header["format"] > FORMAT:
+        raise StoreFormatError(
+            f"{url} has store format {header['format']} but this fxdask reads formats up to {FORMAT}; upgrade fxdask"
+        )
+    return header
+
+
+def open_group(url: str, kind: str, mode: str = "r", *, finished: bool = True) -> tuple[zarr.Group, dict[str, Any]]:
+    """Open a store of this kind ("model" or "scores"); with ``finished``, only a finished one."""
+    try:
+        header = peek_header(url)
+    except StoreExistsError as error:
+        raise StoreFormatError(str(error).replace("; choose another path", "")) from None
+    if header is None:
+        raise StoreFormatError(f"there is no fxdask store at {url}")
+    if header.get("kind") != kind:
+        raise StoreFormatError(f"{url} holds {header.get('kind')!r}, not {kind!r}")
+    if finished and not header.get("finished"):
+        raise StoreUnfinishedError(f"{url} was begun but never finished; run the same call again to finish it")
+    return zarr.open_group(url, mode=mode), header
+
+
+def create_group(url: str, kind: str, facts: Mapping[str, Any]) -> tuple[zarr.Group, dict[str, Any]]:
+    """An empty group with a header of these facts, in place of whatever fxdask store was there."""
+    header = {**facts, "kind": kind, "format": FORMAT, "finished": False}
+    with writing(url):
+        return zarr.open_group(url, mode="w", attributes={HEADER: header}), header
+
+
+def finish_group(group: zarr.Group, url: str, header: dict[str, Any], **facts: Any) -> None:
+    """Mark the store as finished: the last write of a job."""
+    header.update(facts, finished=True)
+    with writing(url):
+        group.attrs.put({HEADER: header})
+
+
+def remove_group(url: str) -> None:
+    """Take away a store that this call created."""
+    if _is_local(url):
+        shutil.rmtree(url, ignore_errors=True)
+    else:
+        group = zarr.open_group(url, mode="w")
+        del group.attrs[HEADER]
+
+
+def check_room(url: str, needed_bytes: int) -> None:
+    """Refuse a job that needs more disk than there is, with both numbers."""
+    if not _is_local(url):
+        return
+    folder = Path(url).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if needed_bytes > free:
+        raise DiskSpaceError(
+            f"{url} needs {format_bytes(needed_bytes)} but the disk has {format_bytes(free)} free; "
+            "free some room, choose another path, or ask for fewer nodes"
+        )
+
+
+@contextmanager
+def writing(url: str) -> Iterator[None]:
+    """Turn the operating system's refusal of a write into one sentence that says what to do."""
+    try:
+        yield
+    except StoreWriteError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno == errno.ENOSPC:
+            remedy = "free some room and make the same call again: it goes on where it stopped"
+        else:
+            remedy = "once that is mended the same call goes on where it stopped"
+        raise StoreWriteError(f"could not write to {url}: {reason}; {remedy}") from error
+
+
+def _is_local(url: str) -> bool:
+    return "://" not in url
+
+
+def _is_occupied(url: str) -> bool:
+    if not _is_local(url):
+        return False
+    place = Path(url)
+    return place.is_file() or (place.is_dir() and any(place.iterdir()))

@@ -1,0 +1,89 @@
+"""The one table of the arrays that stores hold: name, dimensions, type and chunking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import zarr
+from zarr.codecs import Crc32cCodec
+
+__all__ = ["BLOCK_ARRAYS", "FORMAT", "MODEL_ARRAYS", "SCORE_ARRAYS", "ArraySpec", "create_array"]
+
+FORMAT = 1
+"""Raised whenever an older fxdask could misread what a newer one writes."""
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One array of a store. ``chunked`` names the dimension that is cut; the others are whole."""
+
+    name: str
+    dimensions: tuple[str, ...]
+    dtype: str
+    chunked: str | None = None
+
+
+# Written block by block while fitting: one whole chunk per node block.
+BLOCK_ARRAYS = (
+    ArraySpec("weights", ("node", "input"), "float32", "node"),
+    ArraySpec("location", ("class", "node"), "float64", "node"),
+    ArraySpec("spread", ("class", "node"), "float64", "node"),
+    ArraySpec("spread_source", ("class", "node"), "uint8", "node"),
+    ArraySpec("divergences", ("class", "node"), "float64", "node"),
+    ArraySpec("projections", ("node", "sample"), "float32", "node"),
+)
+
+# Written once: the data's side when the store is created, the selection when it is finished.
+MODEL_ARRAYS = (
+    ArraySpec("blocks_done", ("block",), "uint8", "block"),
+    ArraySpec("samples", ("sample", "input"), "", "sample"),
+    ArraySpec("labels", ("sample",), "int32"),
+    ArraySpec("priors", ("class",), "float64"),
+    ArraySpec("shift", ("input",), ""),
+    ArraySpec("scale", ("input",), "float64"),
+    ArraySpec("canaries", ("canary", "canary_input"), "float32"),
+    ArraySpec("selection", ("class", "rank"), "int64"),
+    ArraySpec("selected/nodes", ("selected",), "int64"),
+    ArraySpec("selected/weights", ("selected", "input"), "float32"),
+    ArraySpec("selected/projections", ("selected", "sample"), "float32", "selected"),
+    ArraySpec("selected/bandwidth", ("class", "selected"), "float64"),
+    ArraySpec("selected/spread", ("class", "selected"), "float64"),
+)
+
+SCORE_ARRAYS = (
+    ArraySpec("labels", ("sample",), "", "sample"),
+    ArraySpec("scores", ("sample", "class"), "float64", "sample"),
+)
+
+
+def create_array(
+    group: zarr.Group,
+    spec: ArraySpec,
+    sizes: Mapping[str, int],
+    chunk_length: int = 1,
+    dtype: str | None = None,
+) -> zarr.Array:
+    """Create one array of a store, with a checksum on every chunk.
+
+    Nothing is compressed: the values are noise to a compressor, which saves 6 to 8% and halves
+    the reading speed. Chunks that hold only the fill value are written too, because a missing
+    chunk must mean missing data.
+    """
+    shape = tuple(sizes[dimension] for dimension in spec.dimensions)
+    chunks = tuple(
+        max(1, min(chunk_length, length) if dimension == spec.chunked else length)
+        for dimension, length in zip(spec.dimensions, shape, strict=True)
+    )
+    kind = dtype or spec.dtype
+    return group.create_array(
+        spec.name,
+        shape=shape,
+        chunks=chunks,
+        dtype=kind,
+        fill_value="" if kind == "string" else 0,
+        dimension_names=spec.dimensions,
+        compressors=[Crc32cCodec()],
+        config={"write_empty_chunks": True},
+        overwrite=True,
+    )

@@ -1,0 +1,136 @@
+"""The model store: created, filled block by block, finished, opened again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from fxdask.errors import StoreFormatError
+from fxdask.plan import FitPlan, NodeBlock, rows_per_read
+from fxdask.store.group import create_group, finish_group, open_group, writing
+from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS, ArraySpec, create_array
+
+__all__ = ["ModelStore"]
+
+SPECS = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS)}
+
+
+class ModelStore:
+    """One model on disk. Tasks pass its address around and open it where they run."""
+
+    def __init__(self, url: str, group: zarr.Group, header: dict[str, Any]) -> None:
+        self.url = url
+        self.header = header
+        self._group = group
+
+    @classmethod
+    def open(cls, url: str, mode: str = "r", *, finished: bool = True) -> ModelStore:
+        """Open the model at this address; with ``finished``, only one that is complete."""
+        return cls(url, *open_group(url, "model", mode, finished=finished))
+
+    @classmethod
+    def create(cls, url: str, plan: FitPlan, facts: Mapping[str, Any], *, keep_all_projections: bool) -> ModelStore:
+        """An empty model store with every block array in place, replacing what fxdask had there."""
+        sizes = {
+            "node": plan.n_nodes,
+            "input": plan.n_inputs,
+            "class": plan.n_classes,
+            "sample": plan.n_samples,
+            "block": plan.n_blocks,
+        }
+        group, header = create_group(url, "model", {**facts, "sizes": sizes, "nodes_per_block": plan.nodes_per_block})
+        with writing(url):
+            for spec in BLOCK_ARRAYS:
+                if spec.name != "projections" or keep_all_projections:
+                    create_array(group, spec, sizes, plan.nodes_per_block)
+            create_array(group, SPECS["blocks_done"], sizes)
+        return cls(url, group, header)
+
+    # Blocks
+
+    def write_block(self, block: NodeBlock, arrays: Mapping[str, NDArray]) -> None:
+        """Write one whole chunk of every given array, then the block's mark."""
+        with writing(self.url):
+            for name, values in arrays.items():
+                self._array(name)[_along(SPECS[name], "node", block.start, block.stop)] = values
+            self._array("blocks_done")[block.index] = 1
+
+    def is_done(self, block: NodeBlock) -> bool:
+        """Whether the block's mark is there; it is written after the block's data."""
+        return bool(self._array("blocks_done")[block.index])
+
+    def blocks_done(self) -> NDArray[np.bool_]:
+        """(block,) which blocks are marked."""
+        return np.asarray(self._array("blocks_done")[:]).astype(bool)
+
+    def read_block(self, name: str, block: NodeBlock) -> NDArray:
+        """One chunk of one block array."""
+        return np.asarray(self._array(name)[_along(SPECS[name], "node", block.start, block.stop)])
+
+    # Whole arrays
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._group
+
+    def write(self, name: str, values: NDArray) -> None:
+        """Create and fill one array that is not written by blocks."""
+        spec = SPECS[name]
+        sizes = dict(zip(spec.dimensions, values.shape, strict=True))
+        with writing(self.url):
+            create_array(self._group, spec, sizes, dtype=spec.dtype or values.dtype.str)[...] = values
+
+    def read(self, name: str) -> NDArray:
+        """One whole array; a missing chunk is an error, where Zarr would read zeros."""
+        array = self._array(name)
+        if array.nchunks_initialized != array.nchunks:
+            raise StoreFormatError(
+                f"{self.url} is damaged: {name} has {array.nchunks_initialized} of its {array.nchunks} chunks"
+            )
+        return np.asarray(array[...])
+
+    def read_rows(self, name: str, rows: NDArray[np.integer]) -> NDArray:
+        """Some rows of an array."""
+        return np.asarray(self._array(name).oindex[rows])
+
+    # Samples kept beside the blocks while fitting, for workers that cannot see the caller's memory
+
+    def stage_samples(self, n_samples: int, n_inputs: int, dtype: np.dtype) -> None:
+        """Create the array that raw training samples are copied into, one whole chunk per read."""
+        with writing(self.url):
+            sizes = {"sample": n_samples, "input": n_inputs}
+            create_array(self._group, SPECS["samples"], sizes, rows_per_read(n_inputs), dtype.str)
+
+    def write_samples(self, start: int, samples: NDArray) -> None:
+        """Write one read's worth of raw samples."""
+        with writing(self.url):
+            self._array("samples")[start : start + len(samples)] = samples
+
+    def has_all_samples(self) -> bool:
+        """Whether an earlier call staged every sample: each chunk is there by name."""
+        if "samples" not in self._group:
+            return False
+        array = self._array("samples")
+        return array.nchunks_initialized == array.nchunks
+
+    def drop_samples(self) -> None:
+        """Remove the staged samples: a finished model does not need them."""
+        if "samples" in self._group:
+            del self._group["samples"]
+
+    def finish(self, **facts: Any) -> None:
+        """Mark the model as complete, after everything else is written."""
+        finish_group(self._group, self.url, self.header, **facts)
+
+    def _array(self, name: str) -> zarr.Array:
+        array = self._group.get(name)
+        if not isinstance(array, zarr.Array):
+            raise StoreFormatError(f"{self.url} is damaged: it has no array {name}")
+        return array
+
+
+def _along(spec: ArraySpec, dimension: str, start: int, stop: int) -> tuple[slice, ...]:
+    return tuple(slice(start, stop) if name == dimension else slice(None) for name in spec.dimensions)

@@ -1,0 +1,140 @@
+"""Samples and labels where they are: addresses that a task on any worker can read rows from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import zarr
+import zarr.errors
+from numpy.typing import NDArray
+
+from fxdask.errors import InvalidInputError
+
+__all__ = [
+    "NpyAddress",
+    "RowReader",
+    "Source",
+    "ZarrAddress",
+    "address_of_path",
+    "is_zarr_array",
+    "open_rows",
+    "read_all",
+    "shape_and_dtype",
+    "source_of_zarr",
+]
+
+RowReader = Callable[[int, int], NDArray]
+
+
+@dataclass(frozen=True)
+class ZarrAddress:
+    """A Zarr array by the address of its store and its path inside."""
+
+    url: str
+    path: str = ""
+
+    def open(self) -> zarr.Array:
+        """The array, opened for reading."""
+        try:
+            return zarr.open_array(self.url, path=self.path, mode="r")
+        except (FileNotFoundError, zarr.errors.BaseZarrError) as error:
+            raise InvalidInputError(f"there is no Zarr array at {self.url}{self.path and '/' + self.path}") from error
+
+
+@dataclass(frozen=True)
+class NpyAddress:
+    """A .npy file. Rows are read, never memory-mapped: mapped pages count as a worker's memory."""
+
+    file: str
+
+    def header(self) -> tuple[tuple[int, ...], np.dtype, int]:
+        """Shape, type and the place of the first value."""
+        try:
+            with open(self.file, "rb") as stream:
+                version = np.lib.format.read_magic(stream)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, fortran_order, dtype = read(stream)
+                first = stream.tell()
+        except FileNotFoundError:
+            raise InvalidInputError(f"there is no file {self.file}") from None
+        except (OSError, ValueError) as error:
+            raise InvalidInputError(f"{self.file} is not a readable .npy file: {error}") from error
+        if fortran_order and len(shape) > 1:
+            raise InvalidInputError(f"{self.file} is in Fortran order; save np.ascontiguousarray of it instead")
+        if dtype.hasobject:
+            raise InvalidInputError(f"{self.file} holds Python objects, not numbers")
+        needed = first + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+        size = Path(self.file).stat().st_size
+        if size < needed:
+            raise InvalidInputError(f"{self.file} is cut short: it has {size} bytes but its header promises {needed}")
+        return shape, dtype, first
+
+
+Source = NDArray | ZarrAddress | NpyAddress
+
+
+def address_of_path(path: str | Path) -> ZarrAddress | NpyAddress:
+    """A path or URL of a Zarr array or a .npy file -> its address."""
+    text = str(path)
+    if text.endswith(".npy"):
+        return NpyAddress(text if "://" in text else str(Path(text).absolute()))
+    if "://" not in text:
+        if not Path(text).exists():
+            raise InvalidInputError(f"there is no file or folder {text}")
+        return ZarrAddress(str(Path(text).absolute()))
+    return ZarrAddress(text)
+
+
+def is_zarr_array(value: object) -> bool:
+    """Whether this is an open Zarr array."""
+    return isinstance(value, zarr.Array)
+
+
+def source_of_zarr(array: zarr.Array) -> Source:
+    """An open Zarr array -> its address, or its values where no other process could find it."""
+    if isinstance(array.store, zarr.storage.LocalStore):
+        return ZarrAddress(str(Path(array.store.root).absolute()), array.path)
+    return np.asarray(array[...])
+
+
+def shape_and_dtype(source: Source) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type without reading a value."""
+    if isinstance(source, NpyAddress):
+        shape, dtype, _ = source.header()
+        return shape, dtype
+    array = source.open() if isinstance(source, ZarrAddress) else source
+    return tuple(array.shape), np.dtype(array.dtype)
+
+
+def open_rows(source: Source) -> RowReader:
+    """An array or address -> a function of (start, stop) that gives those rows."""
+    if isinstance(source, ZarrAddress):
+        array = source.open()
+        return lambda start, stop: np.asarray(array[start:stop])
+    if isinstance(source, NpyAddress):
+        return _npy_reader(source)
+    return lambda start, stop: source[start:stop]
+
+
+def read_all(source: Source) -> NDArray:
+    """Every row at once, for labels and small data."""
+    return open_rows(source)(0, shape_and_dtype(source)[0][0])
+
+
+def _npy_reader(source: NpyAddress) -> RowReader:
+    shape, dtype, first = source.header()
+    values_per_row = int(np.prod(shape[1:], dtype=np.int64))
+
+    def read(start: int, stop: int) -> NDArray:
+        n_rows = max(0, min(stop, shape[0]) - start)
+        with open(source.file, "rb") as stream:
+            stream.seek(first + start * values_per_row * dtype.itemsize)
+            values = np.fromfile(stream, dtype, n_rows * values_per_row)
+        if len(values) != n_rows * values_per_row:
+            raise InvalidInputError(f"{source.file} ended before row {stop}")
+        return values.reshape(n_rows, *shape[1:])
+
+    return read

@@ -1,0 +1,228 @@
+"""One worker's work on one block of nodes or one range of samples: read, compute, write."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.errors import InvalidInputError
+from fxdask.kernels.criteria import CRITERIA
+from fxdask.kernels.decision import FittedNetwork
+from fxdask.kernels.density import bandwidths, log_density
+from fxdask.kernels.preparation import FeatureSummary, Preparation, summarize
+from fxdask.kernels.projection import ClassOrder, pad_rows, project_packed, project_tile, weight_tiles
+from fxdask.kernels.selection import TopNodes, merge_top, top_nodes
+from fxdask.kernels.statistics import SPREAD_SOURCES, class_statistics, node_tolerance, spread_of
+from fxdask.kernels.weights import weight_block
+from fxdask.plan import FitPlan, NodeBlock, row_ranges, rows_per_read
+from fxdask.store.model import ModelStore
+from fxdask.store.samples import Source, open_rows
+from fxdask.store.scores import ScoreStore
+
+__all__ = [
+    "FitJob",
+    "FitSummary",
+    "checked_rows",
+    "fit_block",
+    "merge_summaries",
+    "project_rows",
+    "respond_block",
+    "score_rows",
+    "stage_rows",
+    "survey_rows",
+]
+
+
+@dataclass(frozen=True)
+class FitJob:
+    """Everything a block's task needs besides the samples: it enters a graph once, not once per block."""
+
+    plan: FitPlan
+    seed: int
+    preparation: Preparation
+    codes: NDArray[np.integer]
+    priors: NDArray[np.float64]
+    criterion: str
+    location: str
+    spread: str
+    store: str | None = None
+    keep_all_projections: bool = False
+
+    @cached_property
+    def order(self) -> ClassOrder:
+        """Where each sample stands once sorted by class."""
+        return ClassOrder(self.codes, self.plan.n_classes)
+
+
+@dataclass(frozen=True)
+class FitSummary:
+    """What comes back from one block or from several: small, whatever the number of samples.
+
+    Without a store the statistics come back too, for there is nowhere else to put them.
+    """
+
+    top: TopNodes
+    source_counts: NDArray[np.int64]  # (class, spread source)
+    processes: dict[str, int]  # blocks computed, by host and process
+    n_resumed: int
+    arrays: dict[int, dict[str, NDArray]]  # by block index
+
+
+def merge_summaries(parts: Sequence[FitSummary]) -> FitSummary:
+    """Summaries of disjoint blocks, in any order -> the summary of all of them."""
+    processes: Counter[str] = Counter()
+    arrays: dict[int, dict[str, NDArray]] = {}
+    for part in parts:
+        processes.update(part.processes)
+        arrays.update(part.arrays)
+    return FitSummary(
+        merge_top([part.top for part in parts]),
+        np.sum([part.source_counts for part in parts], axis=0),
+        dict(processes),
+        sum(part.n_resumed for part in parts),
+        arrays,
+    )
+
+
+def _rows(samples: Source, start: int, stop: int | None) -> NDArray:
+    """The range of raw samples: read from where they are, or with no ``stop`` already the range itself."""
+    return np.asarray(samples) if stop is None else open_rows(samples)(start, stop)
+
+
+def checked_rows(rows: NDArray, start: int = 0) -> NDArray:
+    """(sample, input) raw samples, unchanged; NaN and infinity are refused with their place."""
+    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+        sample, feature = np.argwhere(~np.isfinite(rows))[0]
+        what = "NaN" if np.isnan(rows[sample, feature]) else "infinity"
+        raise InvalidInputError(f"Input X contains {what}, first in sample {start + sample}, feature {feature}")
+    return rows
+
+
+def survey_rows(samples: Source, start: int, stop: int | None, normalize: str | None) -> tuple[FeatureSummary, bytes]:
+    """Range of raw samples -> the summary of their inputs and a digest of their content."""
+    rows = _rows(samples, start, stop)
+    summary = summarize(rows, normalize)
+    if not summary.is_finite:
+        checked_rows(rows, start)
+    canonical = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("<"))
+    return summary, hashlib.sha256(canonical).digest()
+
+
+def stage_rows(samples: Source, store: str, start: int, stop: int | None) -> None:
+    """Range of raw samples -> their chunk of the store."""
+    ModelStore.open(store, "r+", finished=False).write_samples(start, _rows(samples, start, stop))
+
+
+def fit_block(job: FitJob, samples: Source, index: int) -> BlockSummary:
+    """One node block: weights, projections, statistics and scores; written if there is a store, then marked.
+
+    A marked block is not computed again, so running a task twice does no harm.
+    """
+    block = job.plan.block(index)
+    store = ModelStore.open(job.store, "r+", finished=False) if job.store else None
+    if store and store.is_done(block):
+        divergences, sources = (store.read_block(name, block) for name in ("divergences", "spread_source"))
+        return FitSummary(*_top_and_counts(job, block, divergences, sources), {}, 1, {})
+    weights = weight_block(job.seed, block.start, block.stop, job.plan.n_inputs)
+    values = project_block(job, samples, weights, block.start)
+    tolerance = node_tolerance(weights, job.preparation.largest)
+    statistics = class_statistics(values, job.plan.class_slices, tolerance, job.location, job.spread)
+    divergences = CRITERIA[job.criterion](statistics, job.priors, tolerance)
+    arrays = {
+        "location": statistics.location,
+        "spread": statistics.spread,
+        "spread_source": statistics.source,
+        "divergences": divergences,
+    }
+    if store:
+        kept = {"projections": values} if job.keep_all_projections else {}
+        store.write_block(block, {"weights": weights, **arrays, **kept})
+    return FitSummary(
+        *_top_and_counts(job, block, divergences, statistics.source),
+        processes={f"{socket.gethostname()}:{os.getpid()}": 1},
+        n_resumed=0,
+        arrays={} if store else {index: arrays},
+    )
+
+
+def _top_and_counts(
+    job: FitJob, block: NodeBlock, divergences: NDArray[np.float64], sources: NDArray[np.uint8]
+) -> tuple[TopNodes, NDArray[np.int64]]:
+    counts = np.array([np.bincount(row, minlength=len(SPREAD_SOURCES)) for row in sources])
+    return top_nodes(divergences, block.start, job.plan.n_selected), counts
+
+
+def project_block(job: FitJob, samples: Source, weights: NDArray[np.float32], first_node: int) -> NDArray[np.float32]:
+    """(node, input) weights of a block, all samples -> (node, sample) values sorted by class."""
+    tile = job.plan.tile
+    values = np.empty((len(weights), job.plan.n_samples), np.float32)
+    scratch = np.empty((tile.nodes, tile.samples), np.float32)
+    tiles = weight_tiles(weights, first_node, tile.nodes)
+    for start, rows in _read_tiles(samples, job.plan):
+        order, runs = job.order.runs(start, start + len(rows))
+        project_tile(values, tiles, pad_rows(job.preparation(rows[order]), tile.samples), runs, scratch)
+    return values
+
+
+def _read_tiles(samples: Source, plan: FitPlan) -> Iterator[tuple[int, NDArray]]:
+    """Every tile of raw samples with the index of its first, in order, a few at a read."""
+    read = open_rows(samples)
+    for start, stop in row_ranges(plan.n_samples, rows_per_read(plan.n_inputs)):
+        rows = read(start, stop)
+        for low, high in row_ranges(stop - start, plan.tile.samples):
+            yield start + low, rows[low:high]
+
+
+def project_rows(
+    job: FitJob, samples: Source, weights: NDArray[np.float32], start: int, stop: int | None
+) -> NDArray[np.float32]:
+    """(node, input) few weights, range of raw samples -> (node, sample) values in the samples' own order."""
+    return project_packed(weights, job.preparation(_rows(samples, start, stop)), job.plan.tile)
+
+
+def respond_block(
+    job: FitJob,
+    samples: Source | None,
+    points: NDArray,
+    rule: str | float,
+    bandwidth_spread: str,
+    index: int,
+) -> NDArray[np.float64]:
+    """(point, input) raw samples, one node block -> (point, class, node) activations.
+
+    The training values come from the store where it keeps them all, else from the samples.
+    """
+    block = job.plan.block(index)
+    weights = weight_block(job.seed, block.start, block.stop, job.plan.n_inputs)
+    if samples is None:
+        values = ModelStore.open(str(job.store)).read_block("projections", block)
+    else:
+        values = project_block(job, samples, weights, block.start)
+    places = project_packed(weights, job.preparation(points), job.plan.tile)
+    tolerance = node_tolerance(weights, job.preparation.largest)
+    activations = np.empty((len(points), job.plan.n_classes, block.n_nodes))
+    for k, columns in enumerate(job.plan.class_slices):
+        own = np.sort(values[:, columns], axis=1)
+        widths = bandwidths(own, spread_of(own, tolerance, bandwidth_spread), tolerance, rule)
+        for i, (row, width) in enumerate(zip(own, widths, strict=True)):
+            activations[:, k, i] = np.exp(log_density(places[i], row, width))
+    return activations
+
+
+def score_rows(
+    network: FittedNetwork, classes: NDArray, samples: Source, store: str, start: int, stop: int | None
+) -> NDArray[np.intp]:
+    """Range of raw samples -> their chunk of labels and scores in the store; returns the class codes."""
+    rows = checked_rows(_rows(samples, start, stop), start)
+    scores = network.log_scores(rows)
+    codes = scores.argmax(axis=1)
+    ScoreStore.open(store, "r+", finished=False).write(start, classes[codes], scores)
+    return codes
