@@ -28,6 +28,7 @@ from fxdask.kernels.statistics import LOCATIONS, SPREAD_SOURCES, SPREADS
 from fxdask.kernels.weights import weight_rows
 from fxdask.plan import row_ranges, rows_per_read
 from fxdask.progress import progress_bar
+from fxdask.store.group import store_url
 from fxdask.store.samples import open_rows
 from fxdask.tasks import checked_rows
 
@@ -186,7 +187,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
                 settings,
                 TrainingData(samples, classes, codes, counts),
                 nodes_per_block=self.nodes_per_block,
-                store=None if self.store is None else str(self.store),
+                store=None if self.store is None else store_url(self.store),
                 overwrite=self.overwrite,
                 progress=progress,
             )
@@ -447,7 +448,7 @@ def load(store: str | Path) -> FisherNetworkClassifier:
     >>> load(path).predict([[3.1]])
     array([1])
     """
-    model = load_model(str(store))
+    model = load_model(store_url(store))
     settings = model.settings
     priors = settings.priors if isinstance(settings.priors, str) else list(settings.priors)
     return FisherNetworkClassifier(

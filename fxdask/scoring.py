@@ -15,7 +15,7 @@ from fxdask.errors import InvalidInputError, StoreExistsError
 from fxdask.inputs import as_labels, as_samples, check_test_samples
 from fxdask.network import FisherNetworkClassifier, load
 from fxdask.progress import progress_bar
-from fxdask.store.group import check_room, peek_header, remove_group
+from fxdask.store.group import check_room, peek_header, remove_group, store_url
 from fxdask.store.scores import ScoreStore
 
 __all__ = ["BatchScores", "batch_score"]
@@ -79,7 +79,7 @@ def batch_score(
     samples = as_samples(X, min_samples=0)
     check_test_samples(classifier, samples, classifier.n_features_in_)
     truth = None if y is None else _checked_truth(as_labels(y), samples.n_samples)
-    url, classes = str(out), classifier.classes_
+    url, classes = store_url(out), classifier.classes_
     _refuse_to_replace(url, overwrite=overwrite)
     check_room(url, samples.n_samples * (8 * len(classes) + classes.dtype.itemsize))
     started = time.perf_counter()

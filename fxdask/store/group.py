@@ -22,9 +22,24 @@ from fxdask.errors import (
 from fxdask.plan import format_bytes
 from fxdask.store.layout import FORMAT
 
-__all__ = ["check_room", "create_group", "finish_group", "open_group", "peek_header", "remove_group", "writing"]
+__all__ = [
+    "check_room",
+    "create_group",
+    "finish_group",
+    "open_group",
+    "peek_header",
+    "remove_group",
+    "store_url",
+    "writing",
+]
 
 HEADER = "fxdask"
+
+
+def store_url(place: str | Path) -> str:
+    """A path or URL -> an address that means the same in every process of this machine."""
+    text = str(place)
+    return str(Path(text).expanduser().absolute()) if _is_local(text) else text
 
 
 def peek_header(url: str) -> dict[str, Any] | None:

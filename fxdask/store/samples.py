@@ -79,13 +79,12 @@ Source = NDArray | ZarrAddress | NpyAddress
 def address_of_path(path: str | Path) -> ZarrAddress | NpyAddress:
     """A path or URL of a Zarr array or a .npy file -> its address."""
     text = str(path)
-    if text.endswith(".npy"):
-        return NpyAddress(text if "://" in text else str(Path(text).absolute()))
-    if "://" not in text:
-        if not Path(text).exists():
-            raise InvalidInputError(f"there is no file or folder {text}")
-        return ZarrAddress(str(Path(text).absolute()))
-    return ZarrAddress(text)
+    if "://" in text:
+        return ZarrAddress(text)
+    place = Path(text).expanduser().absolute()
+    if not place.exists():
+        raise InvalidInputError(f"there is no file or folder {text}")
+    return NpyAddress(str(place)) if place.is_file() else ZarrAddress(str(place))
 
 
 def is_zarr_array(value: object) -> bool:

@@ -1,0 +1,27 @@
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "project", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("project")
+
+
+@pytest.fixture(scope="session")
+def two_blobs():
+    """240 samples of two classes with one mean and different variances: what the plain Fisher criterion cannot see."""
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((240, 6)).astype(np.float32)
+    y = np.arange(240) % 2
+    X[y == 1, :3] *= 4
+    return X, y
+
+
+@pytest.fixture(scope="session")
+def three_blobs():
+    """300 samples of three classes that differ in mean and spread, labelled by words."""
+    rng = np.random.default_rng(6)
+    codes = np.arange(300) % 3
+    X = rng.standard_normal((300, 5)) * (1 + codes[:, None]) + 4 * codes[:, None]
+    return X, np.array(["ash", "birch", "cedar"])[codes]

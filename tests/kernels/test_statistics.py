@@ -1,0 +1,127 @@
+import numpy as np
+import oracles
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from fxdask.kernels.statistics import LOCATIONS, SPREAD_SOURCES, SPREADS, class_statistics, node_tolerance
+
+LOCATION_NAMES, SPREAD_NAMES = sorted(LOCATIONS), sorted(SPREADS)
+
+# Multiples of 1/8: every sum is exact, so that results must be equal to the last bit, ties included.
+eighths = st.integers(-80, 80).map(lambda i: np.float32(i / 8))
+# Any finite number whose square is not lost.
+floats = st.floats(-(2.0**40), 2.0**40, width=32).map(np.float32)
+
+
+def node_values(elements, most_samples=60):
+    """(node, sample) values with the sizes of the classes they are sorted by."""
+    sizes = st.lists(st.integers(2, most_samples // 3), min_size=2, max_size=3)
+    return sizes.flatmap(
+        lambda counts: st.tuples(
+            st.just(counts),
+            st.integers(1, 4).flatmap(lambda m: arrays(np.float32, (m, sum(counts)), elements=elements)),
+        )
+    )
+
+
+def slices(counts):
+    edges = np.concatenate([[0], np.cumsum(counts)])
+    return [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def expected(values, counts, location, spread, tolerance):
+    columns = slices(counts)
+    where = np.array([[oracles.LOCATION[location](row[some]) for row in values] for some in columns])
+    found = [[oracles.spread(row[some], spread, tolerance[i]) for i, row in enumerate(values)] for some in columns]
+    wide = np.array([[sigma for sigma, _ in row] for row in found])
+    source = np.array([[SPREAD_SOURCES.index(name) for _, name in row] for row in found])
+    return where, wide, source
+
+
+@given(drawn=node_values(eighths), location=st.sampled_from(LOCATION_NAMES), spread=st.sampled_from(["mad", "iqr"]))
+def test_equal_to_the_oracle_on_numbers_whose_sums_are_exact(drawn, location, spread):
+    counts, values = drawn
+    tolerance = np.full(len(values), 1e-9)
+    got = class_statistics(values, slices(counts), tolerance, location, spread)
+    where, wide, source = expected(values, counts, location, spread, tolerance)
+    assert np.array_equal(got.location, where)
+    assert np.array_equal(got.source, source)
+    ordered = source != SPREAD_SOURCES.index("std")
+    assert np.array_equal(got.spread[ordered], wide[ordered])
+    np.testing.assert_allclose(got.spread, wide, rtol=1e-14)
+
+
+@given(drawn=node_values(floats), location=st.sampled_from(LOCATION_NAMES), spread=st.sampled_from(SPREAD_NAMES))
+def test_equal_to_the_oracle_but_for_the_rounding_of_float64_sums(drawn, location, spread):
+    counts, values = drawn
+    scale = float(np.abs(values).max())
+    tolerance = np.full(len(values), 1e-6 * scale)
+    got = class_statistics(values, slices(counts), tolerance, location, spread)
+    where, wide, _ = expected(values, counts, location, spread, tolerance)
+    np.testing.assert_allclose(got.location, where, rtol=0, atol=1e-14 * scale)
+    np.testing.assert_allclose(got.spread, wide, rtol=1e-9, atol=1e-14 * scale)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 2047, 2048, 2049, 6001])
+def test_agrees_with_numpy_and_scipy(count):
+    values = np.random.default_rng(count).standard_normal((7, count)).astype(np.float32)
+    tolerance = np.zeros(7)
+    whole = [slice(0, count)]
+    trimmed = class_statistics(values, whole, tolerance, "interquartile_mean", "mad")
+    np.testing.assert_allclose(trimmed.location[0], stats.trim_mean(values.astype(float), 0.25, axis=1), rtol=1e-11)
+    np.testing.assert_allclose(trimmed.spread[0], stats.median_abs_deviation(values, axis=1) / 0.6745, rtol=1e-6)
+    middle = class_statistics(values, whole, tolerance, "median", "iqr")
+    assert np.array_equal(middle.location[0], np.median(values.astype(float), axis=1))
+    np.testing.assert_allclose(middle.spread[0], stats.iqr(values.astype(float), axis=1) / 1.349, rtol=1e-12)
+    plain = class_statistics(values, whole, tolerance, "mean", "std")
+    np.testing.assert_allclose(plain.location[0], values.mean(axis=1, dtype=float), rtol=1e-11, atol=1e-15)
+    np.testing.assert_allclose(plain.spread[0], values.std(axis=1, dtype=float), rtol=1e-12)
+
+
+@given(rows=st.integers(1, 9), count=st.integers(2, 5_000), seed=st.integers(0, 99))
+def test_a_node_does_not_see_its_neighbours(rows, count, seed):
+    """Any number of nodes at once gives each the same bits: the block size cannot matter."""
+    values = np.random.default_rng(seed).standard_normal((rows, count)).astype(np.float32)
+    together = class_statistics(values, [slice(0, count)], np.zeros(rows))
+    for i in range(rows):
+        alone = class_statistics(values[i : i + 1], [slice(0, count)], np.zeros(1))
+        assert alone.location[0, 0] == together.location[0, i]
+        assert alone.spread[0, 0] == together.spread[0, i]
+
+
+def test_each_fallback_is_taken_and_told():
+    tolerance = np.full(4, 1e-6)
+    values = np.array(
+        [
+            [0, 1, 2, 3, 4, 5, 6, 7],  # a MAD
+            [0, 0, 0, 0, 0, 5, 6, 7],  # more than half equal: the quartiles still differ
+            [0, 0, 0, 0, 0, 0, 0, 7],  # the quartiles are equal too
+            [3, 3, 3, 3, 3, 3, 3, 3],
+        ],
+        np.float32,
+    )
+    got = class_statistics(values, [slice(0, 8)], tolerance)
+    assert [SPREAD_SOURCES[code] for code in got.source[0]] == ["mad", "iqr", "std", "zero"]
+    assert got.spread[0, 1] == oracles.iqr(values[1])
+    assert got.spread[0, 2] == pytest.approx(oracles.std(values[2]), rel=1e-15)
+    assert got.spread[0, 3] == 0
+
+
+def test_rounding_noise_counts_as_constant():
+    w = np.random.default_rng(0).standard_normal((3, 50)).astype(np.float32)
+    tolerance = node_tolerance(w, largest=2.0)
+    assert tolerance == pytest.approx([oracles.node_tolerance(row, 2.0) for row in w])
+    noise = (1 + np.arange(8) * 1e-7).astype(np.float32)[None].repeat(3, axis=0)
+    got = class_statistics(noise, [slice(0, 8)], tolerance)
+    assert (got.spread == 0).all()
+    assert (got.source == SPREAD_SOURCES.index("zero")).all()
+
+
+def test_signed_zeros_and_denormals_are_ordinary_values():
+    values = np.array([[-0.0, 0.0, 1e-45, -1e-45, 3e-45, 0.0]], np.float32)
+    got = class_statistics(values, [slice(0, 6)], np.zeros(1), "median", "iqr")
+    assert got.location[0, 0] == oracles.median(values[0]) == 0
+    assert got.spread[0, 0] == oracles.iqr(values[0]) > 0

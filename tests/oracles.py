@@ -1,0 +1,179 @@
+"""Slow, obvious references. Nothing here imports fxdask."""
+
+import math
+
+import numpy as np
+
+EPS32 = 2.0**-23
+
+
+def median(values):
+    ordered = sorted(float(v) for v in values)
+    n = len(ordered)
+    return ordered[n // 2] if n % 2 else (ordered[n // 2 - 1] + ordered[n // 2]) / 2
+
+
+def interquartile_mean(values):
+    ordered = sorted(float(v) for v in values)
+    cut = len(ordered) // 4
+    kept = ordered[cut : len(ordered) - cut]
+    return math.fsum(kept) / len(kept)
+
+
+def mean(values):
+    return math.fsum(float(v) for v in values) / len(values)
+
+
+def mad(values):
+    centre = np.float32(median(values))
+    return median([abs(np.float32(np.float32(v) - centre)) for v in values]) / 0.6745
+
+
+def quantile(values, share):
+    ordered = sorted(float(v) for v in values)
+    place = share * (len(ordered) - 1)
+    low = math.floor(place)
+    if place == low:
+        return ordered[low]
+    return ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])
+
+
+def iqr(values):
+    return (quantile(values, 0.75) - quantile(values, 0.25)) / 1.349
+
+
+def std(values):
+    centre = mean(values)
+    return math.sqrt(math.fsum((float(v) - centre) ** 2 for v in values) / len(values))
+
+
+LOCATION = {"interquartile_mean": interquartile_mean, "mean": mean, "median": median}
+SPREAD = {"mad": mad, "iqr": iqr, "std": std}
+
+
+def spread(values, kind, tolerance):
+    """The asked spread, its fallbacks, or zero; and the name of what gave it."""
+    names = list(SPREAD)
+    for name in names[names.index(kind) :]:
+        sigma = SPREAD[name](values)
+        if sigma > tolerance:
+            return sigma, name
+    return 0.0, "zero"
+
+
+def node_tolerance(w, largest):
+    return 8 * len(w) * EPS32 * math.sqrt(math.fsum(float(v) ** 2 for v in w)) * largest
+
+
+def fisher_and_threshold(mu_k, mu_j, sigma_k, sigma_j, p_k, p_j):
+    variance = sigma_k**2 + sigma_j**2
+    fisher = (mu_k - mu_j) ** 2 / variance
+    threshold = 2 * math.log(math.sqrt(2 * sigma_k**2 / variance) * p_j / p_k)
+    return fisher, threshold
+
+
+def pair_divergence(mu_k, mu_j, sigma_k, sigma_j, p_k, p_j, tolerance):
+    if sigma_k == 0 and sigma_j == 0:
+        return math.inf if abs(mu_k - mu_j) > tolerance else -math.inf
+    if sigma_k == 0:
+        return math.inf
+    fisher, threshold = fisher_and_threshold(mu_k, mu_j, sigma_k, sigma_j, p_k, p_j)
+    return fisher - threshold
+
+
+def pair_fisher(mu_k, mu_j, sigma_k, sigma_j, tolerance):
+    if sigma_k == 0 and sigma_j == 0:
+        return math.inf if abs(mu_k - mu_j) > tolerance else -math.inf
+    return (mu_k - mu_j) ** 2 / (sigma_k**2 + sigma_j**2)
+
+
+def divergences(location, spreads, priors, tolerance, criterion="extended_fisher"):
+    """(class, node) location and spread -> (class, node) score by loops."""
+    n_classes, n_nodes = location.shape
+    result = np.empty((n_classes, n_nodes))
+    for k in range(n_classes):
+        for i in range(n_nodes):
+            scores = []
+            for j in range(n_classes):
+                if j == k:
+                    continue
+                four = (location[k, i], location[j, i], spreads[k, i], spreads[j, i])
+                if criterion == "fisher":
+                    scores.append(pair_fisher(*four, tolerance[i]))
+                else:
+                    scores.append(pair_divergence(*four, priors[k], priors[j], tolerance[i]))
+            result[k, i] = min(scores)
+    return result
+
+
+def top_nodes(scores, n_selected):
+    """(node,) scores -> the best nodes, the lower index first among equals, never a -inf."""
+    ranked = sorted((-score, node) for node, score in enumerate(scores) if score > -math.inf)
+    return [node for _, node in ranked[:n_selected]]
+
+
+def log_density(point, values, bandwidth):
+    exponents = [-((float(point) - float(v)) ** 2) / (2 * bandwidth**2) for v in values]
+    top = max(exponents)
+    total = math.fsum(math.exp(e - top) for e in exponents)
+    return top + math.log(total) - math.log(math.sqrt(2 * math.pi) * bandwidth * len(values))
+
+
+def log_scores(points, values, codes, selected, bandwidth, spreads, priors, combine):
+    """(node, point) and (node, sample) z, selected nodes per class, (class, node) widths -> (point, class) ln y."""
+    n_classes = len(priors)
+    union = sorted({node for nodes in selected for node in nodes})
+    result = np.empty((points.shape[1], n_classes))
+    for t in range(points.shape[1]):
+        for k in range(n_classes):
+            nodes = union if combine == "log" else selected[k]
+            logs = []
+            for i in nodes:
+                value = log_density(points[i, t], values[i][codes == k], bandwidth[k][i])
+                if combine == "scaled":
+                    value += math.log(spreads[k][i])
+                logs.append(value)
+            if combine == "log":
+                joined = math.fsum(logs)
+            else:
+                top = max(logs)
+                joined = top + math.log(math.fsum(math.exp(v - top) for v in logs))
+            result[t, k] = joined + math.log(priors[k])
+    return result
+
+
+def silverman(values, sigma):
+    return (4 / (3 * len(values))) ** 0.2 * sigma
+
+
+def normalize(X, how):
+    """float64 samples by the definition, for training data that serves as its own reference."""
+    X = np.asarray(X, dtype=np.float64)
+    if how == "sample":
+        X = X - X.mean(axis=1, keepdims=True)
+        return X / X.std(axis=1, keepdims=True)
+    if how == "feature":
+        return (X - X.mean(axis=0)) / X.std(axis=0)
+    return X
+
+
+class Network:
+    """The whole method in float64, with loops: weights given, everything else worked out from X and y."""
+
+    def __init__(self, W, X, y, *, n_selected, priors, how=None):
+        X = normalize(X, how)
+        X = X - X.mean(axis=0)
+        self.z = np.asarray(W, dtype=np.float64) @ X.T
+        self.classes = np.unique(y)
+        self.codes = np.searchsorted(self.classes, y)
+        own = [self.z[:, self.codes == k] for k in range(len(self.classes))]
+        self.location = np.array([[interquartile_mean(row) for row in z] for z in own])
+        self.spread = np.array([[_mad64(row) for row in z] for z in own])
+        no_tolerance = np.zeros(len(W))
+        self.divergences = divergences(self.location, self.spread, priors, no_tolerance)
+        self.selected = [top_nodes(row, n_selected) for row in self.divergences]
+
+
+def _mad64(values):
+    centre = median(values)
+    return median([abs(float(v) - centre) for v in values]) / 0.6745
