@@ -112,7 +112,7 @@ def fit_model(
     )
     seen = graph.survey(samples.handle, samples.n_samples, samples.n_inputs, settings.normalize)
     preparation = preparation_from(seen.summary, settings.normalize, samples.dtype)
-    _check_range(preparation, samples.n_inputs)
+    _check_range(preparation, seen, samples.n_inputs)
     job = FitJob(
         plan,
         settings.seed,
@@ -192,11 +192,12 @@ def _in_memory_without_store(samples: Samples, store: str | None) -> Samples:
     return samples
 
 
-def _check_range(preparation: Preparation, n_inputs: int) -> None:
-    if not preparation.largest * n_inputs < LARGEST_PRODUCT:
+def _check_range(preparation: Preparation, seen: Survey, n_inputs: int) -> None:
+    fits = preparation.largest * n_inputs < LARGEST_PRODUCT
+    if not (fits and np.isfinite(seen.summary.squares).all()):
+        largest = max(np.abs(seen.summary.minimum).max(), np.abs(seen.summary.maximum).max())
         raise InvalidInputError(
-            f"X has values up to {preparation.largest:.3g} from its mean, whose products leave float32's range; "
-            'scale X down, or pass normalize="feature"'
+            f"X has values up to {largest:.3g}, whose products leave float32's range; scale X down"
         )
 
 
@@ -217,11 +218,11 @@ def _check_usable(summary: FitSummary, classes: NDArray) -> None:
     for label, count in zip(classes, usable, strict=True):
         if count == 0:
             raise InvalidInputError(
-                f"no node tells class {label!r} from the others: every projection is constant; X may hold one sample repeated"
+                f"no node tells class {label} from the others: every projection is constant; X may hold one sample repeated"
             )
         if count < wanted:
             warnings.warn(
-                f"class {label!r} has only {count} usable nodes of the {wanted} asked for; those are used",
+                f"class {label} has only {count} usable nodes of the {wanted} asked for; those are used",
                 FewUsableNodesWarning,
                 stacklevel=4,
             )

@@ -111,12 +111,12 @@ def encode_labels(y: NDArray, n_samples: int) -> tuple[NDArray, NDArray[np.integ
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     if len(classes) < 2:
         raise InvalidInputError(
-            f"y has one class only ({classes[0]!r}), n_samples={n_samples}; a classifier needs at least 2 classes"
+            f"y has one class only ({classes[0]}), n_samples={n_samples}; a classifier needs at least 2 classes"
         )
     if counts.min() < 2:
         lonely = classes[counts.argmin()]
         raise InvalidInputError(
-            f"class {lonely!r} has {counts.min()} sample but a spread needs at least 2; add samples or leave the class out"
+            f"class {lonely} has {counts.min()} sample but a spread needs at least 2; add samples or leave the class out"
         )
     return classes, codes.astype(np.min_scalar_type(len(classes) - 1)), counts
 

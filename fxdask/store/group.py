@@ -29,6 +29,7 @@ __all__ = [
     "open_group",
     "peek_header",
     "remove_group",
+    "stored_array",
     "store_url",
     "writing",
 ]
@@ -49,7 +50,7 @@ def peek_header(url: str) -> dict[str, Any] | None:
     """
     try:
         group = zarr.open_group(url, mode="r")
-    except (FileNotFoundError, zarr.errors.GroupNotFoundError):
+    except (FileNotFoundError, zarr.errors.GroupNotFoundError, zarr.errors.ContainsArrayError):
         if _is_occupied(url):
             raise StoreExistsError(f"{url} exists but is not an fxdask store; choose another path") from None
         return None
@@ -78,6 +79,18 @@ def open_group(url: str, kind: str, mode: str = "r", *, finished: bool = True) -
     if finished and not header.get("finished"):
         raise StoreUnfinishedError(f"{url} was begun but never finished; run the same call again to finish it")
     return zarr.open_group(url, mode=mode), header
+
+
+def stored_array(group: zarr.Group, url: str, name: str) -> zarr.Array:
+    """One array of an open store; its absence is damage.
+
+    Whether chunks of nothing but the fill value are written is no part of a stored array: it must
+    be asked for at every opening, or a block of zeros would be missing.
+    """
+    array = group.get(name)
+    if not isinstance(array, zarr.Array):
+        raise StoreFormatError(f"{url} is damaged: it has no array {name}")
+    return array.with_config({"write_empty_chunks": True})
 
 
 def create_group(url: str, kind: str, facts: Mapping[str, Any]) -> tuple[zarr.Group, dict[str, Any]]:

@@ -67,8 +67,8 @@ def create_array(
     """Create one array of a store, with a checksum on every chunk.
 
     Nothing is compressed: the values are noise to a compressor, which saves 6 to 8% and halves
-    the reading speed. Chunks that hold only the fill value are written too, because a missing
-    chunk must mean missing data.
+    the reading speed. Chunks that hold only the fill value are written too (here, and wherever an
+    array is opened again), because a missing chunk must mean missing data.
     """
     shape = tuple(sizes[dimension] for dimension in spec.dimensions)
     chunks = tuple(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fxdask.errors import StoreFormatError
 from fxdask.plan import FitPlan, NodeBlock, rows_per_read
-from fxdask.store.group import create_group, finish_group, open_group, writing
+from fxdask.store.group import create_group, finish_group, open_group, stored_array, writing
 from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS, ArraySpec, create_array
 
 __all__ = ["ModelStore"]
@@ -126,10 +126,7 @@ class ModelStore:
         finish_group(self._group, self.url, self.header, **facts)
 
     def _array(self, name: str) -> zarr.Array:
-        array = self._group.get(name)
-        if not isinstance(array, zarr.Array):
-            raise StoreFormatError(f"{self.url} is damaged: it has no array {name}")
-        return array
+        return stored_array(self._group, self.url, name)
 
 
 def _along(spec: ArraySpec, dimension: str, start: int, stop: int) -> tuple[slice, ...]:

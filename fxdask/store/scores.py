@@ -9,7 +9,7 @@ import zarr
 from numpy.typing import NDArray
 
 from fxdask.plan import rows_per_read
-from fxdask.store.group import create_group, finish_group, open_group, writing
+from fxdask.store.group import create_group, finish_group, open_group, stored_array, writing
 from fxdask.store.layout import SCORE_ARRAYS, create_array
 
 __all__ = ["ScoreStore"]
@@ -43,8 +43,10 @@ class ScoreStore:
         """Write the chunk that begins at this sample."""
         with writing(self.url):
             rows = slice(start, start + len(labels))
-            self._group["scores"][rows] = scores
-            self._group["labels"][rows] = labels if labels.dtype.kind in "biuf" else labels.astype(object)
+            stored_array(self._group, self.url, "scores")[rows] = scores
+            stored_array(self._group, self.url, "labels")[rows] = (
+                labels if labels.dtype.kind in "biuf" else labels.astype(object)
+            )
 
     def finish(self, **facts: Any) -> None:
         """Mark the scores as complete."""
