@@ -14,11 +14,14 @@ import click
 
 from fxdask import FisherNetworkClassifier, __version__, batch_score, load
 from fxdask.cluster import connected
+from fxdask.errors import FxdaskError, StoreFormatError
 from fxdask.kernels.criteria import CRITERIA
 from fxdask.kernels.decision import COMBINATIONS
 from fxdask.kernels.density import BANDWIDTHS
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
 from fxdask.plan import format_bytes
+from fxdask.store.group import peek_header, store_url
+from fxdask.store.model import ModelStore
 
 __all__ = ["main"]
 
@@ -134,30 +137,45 @@ def score(
 
 
 @cli.command()
-@click.argument("model", type=click.Path())
+@click.argument("store", type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-def info(model: str, as_json: bool) -> None:
-    """Tell what the model store MODEL holds."""
-    _report(_facts(load(model)) | {"bytes": _size_of(model)}, as_json)
+def info(store: str, as_json: bool) -> None:
+    """Tell what STORE holds: a model or scores, finished or not."""
+    url = store_url(store)
+    header = peek_header(url)
+    if header is None:
+        raise StoreFormatError(f"there is no fxdask store at {url}")
+    if header["kind"] == "scores":
+        facts = {name: header.get(name) for name in ("model", "accuracy", "classes")} | {"samples": header["n_samples"]}
+    elif header["finished"]:
+        facts = _facts(load(url))
+    else:
+        done = ModelStore.open(url, finished=False).blocks_done()
+        facts = {"blocks": {"done": int(done.sum()), "of": len(done)}, "parameters": header["identity"]}
+    status = {"kind": header["kind"], "finished": header["finished"], "bytes": _size_of(url)}
+    _report({"store": url} | status | facts, as_json)
 
 
 def _facts(classifier: FisherNetworkClassifier) -> dict[str, Any]:
     """What a person wants to know of a fitted model."""
     hidden = {"store", "overwrite", "verbose", "random_state", "nodes_per_block"}
-    parameters = {name: value for name, value in classifier.get_params().items() if name not in hidden}
-    samples = classifier.sample_counts_
+    rows = zip(
+        classifier.classes_.tolist(),
+        classifier.sample_counts_.tolist(),
+        classifier.priors_.tolist(),
+        classifier.selected_nodes_[:, 0].tolist(),
+        strict=True,
+    )
     return {
         "store": classifier.store_,
-        "classes": {
-            str(label): {"samples": int(count), "prior": float(prior), "best_node": int(nodes[0])}
-            for label, count, prior, nodes in zip(
-                classifier.classes_, samples, classifier.priors_, classifier.selected_nodes_, strict=True
-            )
-        },
         "inputs": classifier.n_features_in_,
         "seed": classifier.seed_,
-        "parameters": parameters,
+        "parameters": {name: value for name, value in classifier.get_params().items() if name not in hidden},
         "spreads_from": classifier.spread_sources_,
+        "classes": [
+            {"label": label, "samples": samples, "prior": prior, "best_node": node}
+            for label, samples, prior, node in rows
+        ],
     }
 
 
@@ -175,9 +193,25 @@ def _print_fact(name: str, value: Any, indent: int) -> None:
         click.echo(label)
         for key, inner in value.items():
             _print_fact(str(key), inner, indent + 1)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        click.echo(label)
+        _print_table(value)
     else:
-        shown = f"{value:.4g}" if isinstance(value, float) else format_bytes(value) if name == "bytes" else value
-        click.echo(f"{label:<24}{shown}")
+        click.echo(f"{label:<24}{format_bytes(value) if name == 'bytes' and value is not None else _shown(value)}")
+
+
+def _print_table(rows: list[dict[str, Any]]) -> None:
+    table = [
+        [name.replace("_", " ") for name in rows[0]],
+        *([_shown(value) for value in row.values()] for row in rows),
+    ]
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    for line in table:
+        click.echo("  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _size_of(store: str) -> int | None:
@@ -209,5 +243,7 @@ def main() -> None:
 
 
 def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, (ValueError, OSError)) or type(error).__module__.startswith("fxdask") else f"{type(error).__name__}: {text}"
+    """The error for a terminal: one line, with the command line's own words for a parameter."""
+    text = " ".join(str(error).split()).replace("overwrite=True", "--overwrite")
+    ours = isinstance(error, (ValueError, OSError, FxdaskError))
+    return text if ours and text else f"{type(error).__name__}: {text}"

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import dask
+import dask.array as da
 import numpy as np
 from dask.array import Array as DaskArray
 from dask.callbacks import Callback
@@ -22,7 +23,6 @@ from fxdask.kernels.preparation import FeatureSummary, merge_summaries
 from fxdask.plan import row_ranges, rows_per_read
 from fxdask.store.samples import Source
 from fxdask.tasks import FitJob, FitSummary
-from fxdask.threads import one_blas_thread
 
 __all__ = [
     "Handle",
@@ -31,6 +31,7 @@ __all__ = [
     "active_client",
     "compute",
     "fit_blocks",
+    "log_scores",
     "place",
     "project_selected",
     "respond",
@@ -89,11 +90,13 @@ def compute(
         return _compute_on(client, work, progress, watched)
     # With a client about, Dask would send the work to it unless told otherwise.
     scheduler = "threads" if here or _inside_task() else None
-    with one_blas_thread(), _Counting(watched, progress):
+    with _Counting(watched, progress):
         return list(dask.compute(*work, scheduler=scheduler, optimize_graph=False))
 
 
-def _compute_on(client: Client, work: Sequence[Delayed], progress: Progress | None, watched: Sequence[Delayed]) -> list[Any]:
+def _compute_on(
+    client: Client, work: Sequence[Delayed], progress: Progress | None, watched: Sequence[Delayed]
+) -> list[Any]:
     # Both lists in one call: their graphs are merged, so that shared tasks run once.
     futures = client.compute([*watched, *work], optimize_graph=False)
     watched_futures, work_futures = futures[: len(watched)], futures[len(watched) :]
@@ -124,10 +127,10 @@ class _Counting(Callback):
             self._progress(self._total - len(self._keys), self._total)
 
 
-def place(samples: NDArray) -> NDArray | Future:
-    """Samples of this process -> where the tasks can have them: once on every worker, or right here."""
+def place(samples: Handle) -> Handle:
+    """Samples in this process's memory -> once on every worker, if there are workers; others stay as they are."""
     client = active_client()
-    if client is None:
+    if client is None or not _is_here(samples):
         return samples
     return client.scatter(samples, broadcast=True, hash=False)
 
@@ -169,7 +172,9 @@ class Survey:
     digest: str
 
 
-def survey(samples: Handle, n_rows: int, n_inputs: int, normalize: str | None, progress: Progress | None = None) -> Survey:
+def survey(
+    samples: Handle, n_rows: int, n_inputs: int, normalize: str | None, progress: Progress | None = None
+) -> Survey:
     """Look at every sample once, before anything is written."""
     look = delayed(tasks.survey_rows, pure=False)
     work = [look(part, start, stop, normalize) for start, stop, part in _row_tasks(samples, n_rows, n_inputs)]
@@ -236,3 +241,27 @@ def score(
     work = [label(shared_network, classes, part, store, start, stop) for start, stop, part in ranges]
     parts = compute(work, progress, here=_is_here(samples))
     return np.concatenate([np.empty(0, np.intp), *parts])
+
+
+def log_scores(network: FittedNetwork, samples: Handle, n_rows: int) -> NDArray[np.float64] | DaskArray:
+    """Samples -> (sample, class) ln y: lazy for a Dask array, else computed on this machine's threads."""
+    n_classes = len(network.log_priors)
+    if isinstance(samples, DaskArray):
+        return _lazy_scores(network, samples, n_classes)
+    score_range = delayed(tasks.log_score_rows, pure=False)
+    shared = _once(network, "network")
+    ranges = _row_tasks(samples, n_rows, network.n_inputs)
+    parts = compute([score_range(shared, part, start, stop) for start, stop, part in ranges], here=True)
+    return np.concatenate([np.empty((0, n_classes)), *parts])
+
+
+def _lazy_scores(network: FittedNetwork, samples: DaskArray, n_classes: int) -> DaskArray:
+    whole_rows = samples.rechunk({1: -1})
+    return da.map_blocks(
+        tasks.log_score_rows,
+        _once(network, "network"),
+        whole_rows,
+        chunks=(whole_rows.chunks[0], (n_classes,)),
+        dtype=np.float64,
+        meta=np.empty((0, 0)),
+    )

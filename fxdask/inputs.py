@@ -26,7 +26,7 @@ __all__ = ["Samples", "as_labels", "as_samples", "check_test_samples", "encode_l
 class Samples:
     """Checked samples: where they are, their shape and type, and their inputs' names if they have any."""
 
-    handle: Handle
+    handle: Any
     n_samples: int
     n_inputs: int
     dtype: np.dtype
@@ -46,6 +46,7 @@ def is_remote(X: Any) -> bool:
 def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
     """Any accepted form of samples -> checked samples; values are not looked at yet."""
     names = None
+    handle: Any
     if hasattr(X, "to_dask_array"):
         names = _get_feature_names(X)
         X = X.to_dask_array(lengths=True)
@@ -61,7 +62,12 @@ def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
         names = _get_feature_names(X)
         # Finiteness is found out in the pass over the data that is made anyway.
         handle = check_array(
-            X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=min_samples, input_name=name, order="C"
+            X,
+            dtype="numeric",
+            ensure_all_finite=False,
+            ensure_min_samples=min_samples,
+            input_name=name,
+            order="C",
         )
         shape, dtype = handle.shape, handle.dtype
     return _checked(handle, shape, dtype, names, name)
@@ -81,7 +87,9 @@ def _checked(handle: Handle, shape: tuple[int, ...], dtype: np.dtype, names: NDA
 
 def _known_chunks(array: DaskArray, name: str) -> DaskArray:
     if any(np.isnan(length) for length in array.shape):
-        raise InvalidInputError(f"{name} is a Dask array with unknown chunk sizes; call {name}.compute_chunk_sizes() first")
+        raise InvalidInputError(
+            f"{name} is a Dask array with unknown chunk sizes; call {name}.compute_chunk_sizes() first"
+        )
     return array
 
 
@@ -116,7 +124,8 @@ def encode_labels(y: NDArray, n_samples: int) -> tuple[NDArray, NDArray[np.integ
     if counts.min() < 2:
         lonely = classes[counts.argmin()]
         raise InvalidInputError(
-            f"class {lonely} has {counts.min()} sample but a spread needs at least 2; add samples or leave the class out"
+            f"class {lonely} has {counts.min()} sample but a spread needs at least 2; "
+            "add samples or leave the class out"
         )
     return classes, codes.astype(np.min_scalar_type(len(classes) - 1)), counts
 
@@ -125,5 +134,6 @@ def check_test_samples(estimator: BaseEstimator, samples: Samples, n_inputs: int
     """Refuse samples of another width than the model's, in scikit-learn's words."""
     if samples.n_inputs != n_inputs:
         raise InvalidInputError(
-            f"X has {samples.n_inputs} features, but {type(estimator).__name__} is expecting {n_inputs} features as input"
+            f"X has {samples.n_inputs} features, "
+            f"but {type(estimator).__name__} is expecting {n_inputs} features as input"
         )

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
 import dask.array as da
 import numpy as np
 from dask.array import Array as DaskArray
-from dask.delayed import delayed
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fxdask import graph
 from fxdask.errors import InvalidInputError
-from fxdask.fitting import FitSettings, FittedModel, TrainingData, fit_model, load_model
+from fxdask.fitted import FittedModel, TrainingData, load_model
+from fxdask.fitting import fit_model
 from fxdask.inputs import as_labels, as_samples, check_test_samples, encode_labels, is_remote
-from fxdask.kernels.criteria import CRITERIA
-from fxdask.kernels.decision import COMBINATIONS, FittedNetwork, class_probabilities
-from fxdask.kernels.density import BANDWIDTHS
-from fxdask.kernels.preparation import NORMALIZATIONS
-from fxdask.kernels.statistics import LOCATIONS, SPREAD_SOURCES, SPREADS
+from fxdask.kernels.decision import FittedNetwork, class_probabilities
+from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.kernels.weights import weight_rows
-from fxdask.plan import row_ranges, rows_per_read
+from fxdask.parameters import checked_settings
 from fxdask.progress import progress_bar
 from fxdask.store.group import store_url
-from fxdask.store.samples import open_rows
-from fxdask.tasks import checked_rows
 
 __all__ = ["FisherNetworkClassifier", "load"]
 
@@ -176,7 +169,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> FisherNetworkClassifier(n_nodes=100, n_selected=3).fit(X, y).predict([[4.9, 1.0]])
         array([1])
         """
-        settings = self._settings()
+        settings = checked_settings(self)
         samples = as_samples(X)
         if not is_remote(X):
             # Sets n_features_in_ and feature_names_in_, with scikit-learn's own words for bad shapes.
@@ -215,7 +208,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """
         scores = self._log_scores(X)
         if isinstance(scores, DaskArray):
-            return scores.map_blocks(_labels, self.classes_, drop_axis=1, dtype=self.classes_.dtype, meta=self.classes_[:0])
+            return da.map_blocks(_labels, scores, classes=self.classes_, drop_axis=1, meta=self.classes_[:0])
         return _labels(scores, self.classes_)
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
@@ -296,7 +289,9 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
             raise InvalidInputError(f"nodes must be whole numbers, not {nodes.dtype}")
         n_nodes = self._model.settings.n_nodes
         if nodes.size and (nodes.min() < 0 or nodes.max() >= n_nodes):
-            raise InvalidInputError(f"nodes run from 0 to {n_nodes - 1}, but {nodes.min()} to {nodes.max()} were asked for")
+            raise InvalidInputError(
+                f"nodes run from 0 to {n_nodes - 1}, but {nodes.min()} to {nodes.max()} were asked for"
+            )
         return weight_rows(self.seed_, nodes, self.n_features_in_)
 
     def responses(self, x: Any, X_train: Any = None) -> NDArray[np.float64]:
@@ -326,48 +321,16 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         settings, job = self._model.settings, self._model.job
         with progress_bar("responses", "blocks", shown=self.verbose) as progress:
             activations = graph.respond(
-                job, self._training_handle(X_train), points, settings.bandwidth, settings.bandwidth_spread, progress
+                job,
+                self._training_handle(X_train),
+                points,
+                settings.bandwidth,
+                settings.bandwidth_spread,
+                progress,
             )
         return activations[0] if x.ndim == 1 else activations
 
     # Behind the scenes
-
-    def _settings(self) -> FitSettings:
-        """Check every parameter and gather those that a result depends on."""
-        _check_whole("n_nodes", self.n_nodes)
-        _check_whole("n_selected", self.n_selected)
-        if self.nodes_per_block != "auto":
-            _check_whole("nodes_per_block", self.nodes_per_block)
-        bandwidth = self.bandwidth
-        if isinstance(bandwidth, Real) and not isinstance(bandwidth, bool):
-            bandwidth = float(bandwidth)
-            if not 0 < bandwidth < np.inf:
-                raise InvalidInputError(f"bandwidth must be above 0 and finite, not {bandwidth}")
-        else:
-            _check_name("bandwidth", bandwidth, BANDWIDTHS, also="a number")
-        _check_name("criterion", self.criterion, CRITERIA)
-        _check_name("location", self.location, LOCATIONS)
-        _check_name("spread", self.spread, SPREADS)
-        _check_name("bandwidth_spread", self.bandwidth_spread, (None, *SPREADS))
-        _check_name("combine", self.combine, COMBINATIONS)
-        _check_name("normalize", self.normalize, NORMALIZATIONS)
-        _check_name("keep_projections", self.keep_projections, PROJECTIONS_KEPT)
-        if self.keep_projections == "all" and self.store is None:
-            raise InvalidInputError('keep_projections="all" needs a store to keep them in; name one with store=')
-        return FitSettings(
-            int(self.n_nodes),
-            int(self.n_selected),
-            self.criterion,
-            self.location,
-            self.spread,
-            bandwidth,
-            self.bandwidth_spread or self.spread,
-            _checked_priors(self.priors),
-            self.combine,
-            self.normalize,
-            self.keep_projections,
-            _seed_of(self.random_state),
-        )
 
     def _adopt(self, model: FittedModel) -> Self:
         """Take over everything of a fitted model, from a fit or from a store."""
@@ -389,18 +352,11 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     def _log_scores(self, X: Any) -> NDArray[np.float64] | DaskArray:
         """(sample, class) ln y: lazy for a Dask array, else computed on this machine's threads."""
         check_is_fitted(self)
-        network = self.network_
         if not is_remote(X):
             X = validate_data(self, X, reset=False, ensure_min_samples=0)
         samples = as_samples(X, min_samples=0)
         check_test_samples(self, samples, self.n_features_in_)
-        if isinstance(samples.handle, DaskArray):
-            return _lazy_scores(samples.handle, network, len(self.classes_))
-        score = delayed(_score_rows, pure=False)
-        shared = delayed((network, samples.handle), traverse=False)
-        ranges = row_ranges(samples.n_samples, rows_per_read(self.n_features_in_))
-        parts = graph.compute([score(shared, start, stop) for start, stop in ranges], here=True)
-        return np.concatenate([np.empty((0, len(self.classes_))), *parts])
+        return graph.log_scores(self.network_, samples.handle, samples.n_samples)
 
     @property
     def network_(self) -> FittedNetwork:
@@ -421,10 +377,12 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         check_test_samples(self, samples, self.n_features_in_)
         seen = graph.survey(samples.handle, samples.n_samples, samples.n_inputs, model.settings.normalize)
         if seen.digest != model.samples_digest:
-            raise InvalidInputError("X_train is not what this model was fitted on; pass the same samples in the same order")
+            raise InvalidInputError(
+                "X_train is not what this model was fitted on; pass the same samples in the same order"
+            )
         if isinstance(samples.handle, DaskArray):
             return graph.place(np.asarray(samples.handle))
-        return graph.place(samples.handle) if isinstance(samples.handle, np.ndarray) else samples.handle
+        return graph.place(samples.handle)
 
 
 def load(store: str | Path) -> FisherNetworkClassifier:
@@ -469,37 +427,6 @@ def load(store: str | Path) -> FisherNetworkClassifier:
     )._adopt(model)
 
 
-def _check_whole(name: str, value: Any) -> None:
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise InvalidInputError(f"{name} must be a whole number of at least 1, not {value!r}")
-
-
-def _check_name(name: str, value: Any, known: Any, also: str = "") -> None:
-    if not (value is None or isinstance(value, str)) or value not in known:
-        names = ", ".join(repr(choice) for choice in known)
-        raise InvalidInputError(f"{name}={value!r} is not known; choose one of {names}{also and ' or ' + also}")
-
-
-def _checked_priors(priors: Any) -> str | tuple[float, ...]:
-    if isinstance(priors, str):
-        _check_name("priors", priors, ("class_share", "equal"), also="an array")
-        return priors
-    values = np.asarray(priors, dtype=np.float64)
-    if values.ndim != 1 or not (np.isfinite(values).all() and (values > 0).all()):
-        raise InvalidInputError(f"priors must be one number above 0 for each class, not {priors!r}")
-    return tuple(values.tolist())
-
-
-def _seed_of(random_state: Any) -> int:
-    if isinstance(random_state, Integral):
-        if random_state < 0:
-            raise InvalidInputError(f"random_state must be 0 or more, not {random_state}")
-        return int(random_state)
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(LARGEST_DRAWN_SEED))
-    return int(check_random_state(random_state).randint(LARGEST_DRAWN_SEED))
-
-
 def _labels(scores: NDArray[np.float64], classes: NDArray) -> NDArray:
     return classes[scores.argmax(axis=1)]
 
@@ -509,26 +436,4 @@ def _log_softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _blockwise(function: Any, scores: NDArray[np.float64] | DaskArray) -> Any:
-    return scores.map_blocks(function, dtype=np.float64) if isinstance(scores, DaskArray) else function(scores)
-
-
-def _lazy_scores(samples: DaskArray, network: FittedNetwork, n_classes: int) -> DaskArray:
-    """A Dask array of (sample, class) scores; the network stands in its graph once."""
-    whole_rows = samples.rechunk({1: -1})
-    return da.map_blocks(
-        _score_block,
-        whole_rows,
-        network=delayed(network, traverse=False),
-        chunks=(whole_rows.chunks[0], (n_classes,)),
-        dtype=np.float64,
-        meta=np.empty((0, 0)),
-    )
-
-
-def _score_block(rows: NDArray, network: FittedNetwork) -> NDArray[np.float64]:
-    return network.log_scores(checked_rows(np.asarray(rows)))
-
-
-def _score_rows(shared: tuple[FittedNetwork, Any], start: int, stop: int) -> NDArray[np.float64]:
-    network, samples = shared
-    return network.log_scores(checked_rows(open_rows(samples)(start, stop), start))
+    return da.map_blocks(function, scores, dtype=np.float64) if isinstance(scores, DaskArray) else function(scores)

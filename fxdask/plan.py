@@ -8,7 +8,16 @@ from itertools import pairwise
 
 from fxdask.errors import InvalidInputError
 
-__all__ = ["FitPlan", "NodeBlock", "TileShape", "format_bytes", "plan_fit", "row_ranges", "rows_per_read", "tile_shape"]
+__all__ = [
+    "FitPlan",
+    "NodeBlock",
+    "TileShape",
+    "format_bytes",
+    "plan_fit",
+    "row_ranges",
+    "rows_per_read",
+    "tile_shape",
+]
 
 MIB = 2**20
 VALUES_BYTES_PER_BLOCK = 48 * MIB

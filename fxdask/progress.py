@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -17,7 +18,7 @@ def progress_bar(title: str, unit: str, *, shown: bool) -> Iterator[Callable[[in
     if not shown:
         yield None
         return
-    bar = None
+    bar: Any = None
 
     def update(done: int, total: int) -> None:
         nonlocal bar

@@ -109,4 +109,6 @@ def _refuse_to_replace(url: str, *, overwrite: bool) -> None:
     if header.get("kind") != "scores":
         raise StoreExistsError(f"{url} holds a {header.get('kind')}, which scores never replace; choose another path")
     if not overwrite:
-        raise StoreExistsError(f"{url} holds scores already; choose another path, or pass overwrite=True to replace them")
+        raise StoreExistsError(
+            f"{url} holds scores already; choose another path, or pass overwrite=True to replace them"
+        )

@@ -26,12 +26,14 @@ from fxdask.plan import FitPlan, NodeBlock, row_ranges, rows_per_read
 from fxdask.store.model import ModelStore
 from fxdask.store.samples import Source, open_rows
 from fxdask.store.scores import ScoreStore
+from fxdask.threads import one_blas_thread
 
 __all__ = [
     "FitJob",
     "FitSummary",
     "checked_rows",
     "fit_block",
+    "log_score_rows",
     "merge_summaries",
     "project_rows",
     "respond_block",
@@ -113,7 +115,7 @@ def survey_rows(samples: Source, start: int, stop: int | None, normalize: str | 
     if not summary.is_finite:
         checked_rows(rows, start)
     canonical = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("<"))
-    return summary, hashlib.sha256(canonical).digest()
+    return summary, hashlib.sha256(canonical.data).digest()
 
 
 def stage_rows(samples: Source, store: str, start: int, stop: int | None) -> None:
@@ -121,7 +123,8 @@ def stage_rows(samples: Source, store: str, start: int, stop: int | None) -> Non
     ModelStore.open(store, "r+", finished=False).write_samples(start, _rows(samples, start, stop))
 
 
-def fit_block(job: FitJob, samples: Source, index: int) -> BlockSummary:
+@one_blas_thread()
+def fit_block(job: FitJob, samples: Source, index: int) -> FitSummary:
     """One node block: weights, projections, statistics and scores; written if there is a store, then marked.
 
     A marked block is not computed again, so running a task twice does no harm.
@@ -136,7 +139,7 @@ def fit_block(job: FitJob, samples: Source, index: int) -> BlockSummary:
     tolerance = node_tolerance(weights, job.preparation.largest)
     statistics = class_statistics(values, job.plan.class_slices, tolerance, job.location, job.spread)
     divergences = CRITERIA[job.criterion](statistics, job.priors, tolerance)
-    arrays = {
+    arrays: dict[str, NDArray] = {
         "location": statistics.location,
         "spread": statistics.spread,
         "spread_source": statistics.source,
@@ -162,25 +165,32 @@ def _top_and_counts(
 
 def project_block(job: FitJob, samples: Source, weights: NDArray[np.float32], first_node: int) -> NDArray[np.float32]:
     """(node, input) weights of a block, all samples -> (node, sample) values sorted by class."""
+    return _project(samples, job.order, job, weights, first_node)
+
+
+def _project(
+    samples: Source, order: ClassOrder, job: FitJob, weights: NDArray[np.float32], first_node: int
+) -> NDArray[np.float32]:
     tile = job.plan.tile
-    values = np.empty((len(weights), job.plan.n_samples), np.float32)
+    values = np.empty((len(weights), len(order.codes)), np.float32)
     scratch = np.empty((tile.nodes, tile.samples), np.float32)
     tiles = weight_tiles(weights, first_node, tile.nodes)
-    for start, rows in _read_tiles(samples, job.plan):
-        order, runs = job.order.runs(start, start + len(rows))
-        project_tile(values, tiles, pad_rows(job.preparation(rows[order]), tile.samples), runs, scratch)
+    for start, rows in _read_tiles(samples, len(order.codes), job.plan):
+        by_class, runs = order.runs(start, start + len(rows))
+        project_tile(values, tiles, pad_rows(job.preparation(rows[by_class]), tile.samples), runs, scratch)
     return values
 
 
-def _read_tiles(samples: Source, plan: FitPlan) -> Iterator[tuple[int, NDArray]]:
+def _read_tiles(samples: Source, n_samples: int, plan: FitPlan) -> Iterator[tuple[int, NDArray]]:
     """Every tile of raw samples with the index of its first, in order, a few at a read."""
     read = open_rows(samples)
-    for start, stop in row_ranges(plan.n_samples, rows_per_read(plan.n_inputs)):
+    for start, stop in row_ranges(n_samples, rows_per_read(plan.n_inputs)):
         rows = read(start, stop)
         for low, high in row_ranges(stop - start, plan.tile.samples):
             yield start + low, rows[low:high]
 
 
+@one_blas_thread()
 def project_rows(
     job: FitJob, samples: Source, weights: NDArray[np.float32], start: int, stop: int | None
 ) -> NDArray[np.float32]:
@@ -188,6 +198,7 @@ def project_rows(
     return project_packed(weights, job.preparation(_rows(samples, start, stop)), job.plan.tile)
 
 
+@one_blas_thread()
 def respond_block(
     job: FitJob,
     samples: Source | None,
@@ -206,7 +217,7 @@ def respond_block(
         values = ModelStore.open(str(job.store)).read_block("projections", block)
     else:
         values = project_block(job, samples, weights, block.start)
-    places = project_packed(weights, job.preparation(points), job.plan.tile)
+    places = _project(points, ClassOrder(np.zeros(len(points), np.uint8), 1), job, weights, block.start)
     tolerance = node_tolerance(weights, job.preparation.largest)
     activations = np.empty((len(points), job.plan.n_classes, block.n_nodes))
     for k, columns in enumerate(job.plan.class_slices):
@@ -217,12 +228,19 @@ def respond_block(
     return activations
 
 
+@one_blas_thread()
+def log_score_rows(
+    network: FittedNetwork, samples: Source, start: int = 0, stop: int | None = None
+) -> NDArray[np.float64]:
+    """Range of raw samples -> (sample, class) ln y."""
+    return network.log_scores(checked_rows(_rows(samples, start, stop), start))
+
+
 def score_rows(
     network: FittedNetwork, classes: NDArray, samples: Source, store: str, start: int, stop: int | None
 ) -> NDArray[np.intp]:
     """Range of raw samples -> their chunk of labels and scores in the store; returns the class codes."""
-    rows = checked_rows(_rows(samples, start, stop), start)
-    scores = network.log_scores(rows)
+    scores = log_score_rows(network, samples, start, stop)
     codes = scores.argmax(axis=1)
     ScoreStore.open(store, "r+", finished=False).write(start, classes[codes], scores)
     return codes

@@ -15,18 +15,21 @@ LAW = [
     ["tasks"],
     ["graph"],
     ["inputs"],
+    ["fitted"],
     ["fitting"],
+    ["parameters"],
     ["network"],
     ["scoring"],
     ["cluster"],
     ["cli"],
+    ["__main__"],
 ]
 RANK = {room: rank for rank, line in enumerate(LAW) for room in line}
 LIBRARY_ROOMS = {
     "zarr": {"store"},
     "dask": {"graph", "inputs", "fitting", "network", "cluster"},
     "distributed": {"graph", "cluster"},
-    "sklearn": {"inputs", "network"},
+    "sklearn": {"inputs", "parameters", "network"},
     "click": {"progress", "cli"},
     "threadpoolctl": {"threads"},
 }

@@ -48,8 +48,15 @@ def test_more_selected_than_there_are_gives_both_numbers():
 def test_store_bytes_count_projections_only_if_kept():
     plan = plan_fit(1_000, 10, (50, 50), 5)
     assert plan.store_bytes(keep_all_projections=True) - plan.store_bytes(keep_all_projections=False) == 1_000 * 100 * 4
-    assert plan.store_bytes(keep_all_projections=False, staged_bytes=7) - plan.store_bytes(keep_all_projections=False) == 7
+    assert (
+        plan.store_bytes(keep_all_projections=False, staged_bytes=7) - plan.store_bytes(keep_all_projections=False) == 7
+    )
 
 
 def test_bytes_for_people():
-    assert [format_bytes(n) for n in (12, 2048, 3.1 * 2**30, 2**50)] == ["12 B", "2.0 KiB", "3.1 GiB", "1024.0 TiB"]
+    assert [format_bytes(n) for n in (12, 2048, 3.1 * 2**30, 2**50)] == [
+        "12 B",
+        "2.0 KiB",
+        "3.1 GiB",
+        "1024.0 TiB",
+    ]

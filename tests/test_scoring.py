@@ -32,22 +32,25 @@ def test_store_to_store(model, three_blobs, tmp_path):
 
 @pytest.mark.parametrize("kind", ["numpy", "dask", "npy", "zarr"])
 def test_more_than_one_read(kind, tmp_path):
-    """Enough narrow samples that the reads, so the chunks of the result, are several."""
+    """Samples so wide that the reads, so the chunks of the result, are several."""
     rng = np.random.default_rng(0)
-    train = rng.standard_normal((60, 1))
-    model = FisherNetworkClassifier(20, 1).fit(train, np.arange(60) % 2)
-    n = 2 * rows_per_read(1) // 10**2 + 17
-    X = rng.standard_normal((n, 1))
-    wide = np.broadcast_to(X, (n, 1))
+    X = rng.integers(0, 200, (4_000, 2_000), dtype=np.uint8)
+    X[::2, :500] //= 2
+    y = np.arange(4_000) % 2
+    model = FisherNetworkClassifier(200, 3).fit(X[:200], y[:200])
     np.save(tmp_path / "X.npy", X)
     data = {
-        "numpy": wide,
-        "dask": da.from_array(X, chunks=(50_001, 1)),
+        "numpy": X,
+        "dask": da.from_array(X, chunks=(999, 700)),
         "npy": tmp_path / "X.npy",
-        "zarr": zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(30_000, 1)),
+        "zarr": zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(700, 700)),
     }[kind]
-    fxdask.batch_score(model, data, tmp_path / "out.zarr")
-    assert np.array_equal(zarr.open_group(tmp_path / "out.zarr")["labels"][:], model.predict(X))
+    result = fxdask.batch_score(model, data, tmp_path / "out.zarr", y)
+    scored = zarr.open_group(tmp_path / "out.zarr", mode="r")
+    assert scored["labels"].chunks == (rows_per_read(2_000),) == (1_536,)
+    assert scored["labels"].nchunks_initialized == 3
+    assert np.array_equal(scored["labels"][:], model.predict(X))
+    assert result.accuracy == model.score(X, y)
 
 
 def test_an_empty_test_set(model, tmp_path):

@@ -75,7 +75,9 @@ def test_selected_projections_are_one_chunk_a_node(fitted, tmp_path):
 def test_load(two_blobs, tmp_path, how, labels):
     X, y = two_blobs
     y = np.array(labels)[y]
-    made = FisherNetworkClassifier(80, 3, store=tmp_path / "m.zarr", normalize=how, priors=[1, 3], combine="log").fit(X, y)
+    made = FisherNetworkClassifier(80, 3, store=tmp_path / "m.zarr", normalize=how, priors=[1, 3], combine="log").fit(
+        X, y
+    )
     shutil.move(tmp_path / "m.zarr", tmp_path / "elsewhere.zarr")
     back = fxdask.load(tmp_path / "elsewhere.zarr")
     assert back.store_ == str(tmp_path / "elsewhere.zarr")

@@ -111,9 +111,8 @@ def log_density(
     Every kernel is summed, in float64. Exponents are taken relative to the nearest sample's, so
     that a point far from all of them has a finite log density instead of the log of zero.
     """
-    points = np.asarray(points, dtype=np.float64)
-    scaled = np.asarray(sorted_values, dtype=np.float64) / bandwidth
-    places = points / bandwidth
+    scaled: NDArray[np.float64] = np.asarray(sorted_values, dtype=np.float64) / bandwidth
+    places: NDArray[np.float64] = np.asarray(points, dtype=np.float64) / bandwidth
     result = np.empty(len(points))
     samples_per_step = min(len(scaled), KERNELS_PER_STEP)
     points_per_step = max(1, KERNELS_PER_STEP // samples_per_step)

@@ -9,7 +9,14 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NORMALIZATIONS", "FeatureSummary", "Preparation", "merge_summaries", "preparation_from", "summarize"]
+__all__ = [
+    "NORMALIZATIONS",
+    "FeatureSummary",
+    "Preparation",
+    "merge_summaries",
+    "preparation_from",
+    "summarize",
+]
 
 NORMALIZATIONS = (None, "sample", "feature")
 

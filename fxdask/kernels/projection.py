@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,7 +28,7 @@ class ClassOrder:
         order = np.argsort(codes, kind="stable")
         edges = np.searchsorted(codes[order], np.arange(self.n_classes + 1))
         runs = []
-        for first, last in zip(edges[:-1], edges[1:], strict=True):
+        for first, last in pairwise(edges):
             if last > first:
                 column = int(self._position[start + order[first]])
                 runs.append((slice(int(first), int(last)), slice(column, column + int(last - first))))
@@ -42,7 +44,9 @@ def pad_rows(rows: NDArray[np.float32], n_rows: int, offset: int = 0) -> NDArray
     return padded
 
 
-def weight_tiles(weights: NDArray[np.float32], first_node: int, per_tile: int) -> list[tuple[slice, slice, NDArray[np.float32]]]:
+def weight_tiles(
+    weights: NDArray[np.float32], first_node: int, per_tile: int
+) -> list[tuple[slice, slice, NDArray[np.float32]]]:
     """(node, input) weights of a block -> per tile: rows of the block, rows of the tile, the padded tile.
 
     Tiles are anchored at absolute multiples of ``per_tile``, so a node has the same place in the
@@ -75,8 +79,8 @@ def project_tile(
 def project_packed(weights: NDArray[np.float32], samples: NDArray[np.float32], tile: TileShape) -> NDArray[np.float32]:
     """(node, input) few weights, (sample, input) prepared samples -> (node, sample) values.
 
-    The weights stand packed from the first row of one product of fixed shape. Training and test
-    samples go through it alike, so the same sample always gets the same value.
+    The weights stand packed from the first row of one product of fixed shape, so the values
+    depend on the weights and on each sample's place in its tile, not on how many samples there are.
     """
     n_rows = -(-len(weights) // 16) * 16
     padded = pad_rows(weights, n_rows)

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LOCATIONS", "SPREADS", "SPREAD_SOURCES", "ClassStatistics", "class_statistics", "node_tolerance", "spread_of"]
+__all__ = [
+    "LOCATIONS",
+    "SPREADS",
+    "SPREAD_SOURCES",
+    "ClassStatistics",
+    "class_statistics",
+    "node_tolerance",
+    "spread_of",
+]
 
 MAD_TO_SIGMA = 0.6745
 IQR_TO_SIGMA = 1.349

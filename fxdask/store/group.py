@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import zarr
 import zarr.errors
@@ -23,18 +23,21 @@ from fxdask.plan import format_bytes
 from fxdask.store.layout import FORMAT
 
 __all__ = [
+    "Mode",
     "check_room",
     "create_group",
     "finish_group",
     "open_group",
     "peek_header",
     "remove_group",
-    "stored_array",
     "store_url",
+    "stored_array",
     "writing",
 ]
 
 HEADER = "fxdask"
+
+Mode = Literal["r", "r+"]
 
 
 def store_url(place: str | Path) -> str:
@@ -66,7 +69,7 @@ def peek_header(url: str) -> dict[str, Any] | None:
     return header
 
 
-def open_group(url: str, kind: str, mode: str = "r", *, finished: bool = True) -> tuple[zarr.Group, dict[str, Any]]:
+def open_group(url: str, kind: str, mode: Mode = "r", *, finished: bool = True) -> tuple[zarr.Group, dict[str, Any]]:
     """Open a store of this kind ("model" or "scores"); with ``finished``, only a finished one."""
     try:
         header = peek_header(url)

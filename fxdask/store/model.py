@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fxdask.errors import StoreFormatError
 from fxdask.plan import FitPlan, NodeBlock, rows_per_read
-from fxdask.store.group import create_group, finish_group, open_group, stored_array, writing
+from fxdask.store.group import Mode, create_group, finish_group, open_group, stored_array, writing
 from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS, ArraySpec, create_array
 
 __all__ = ["ModelStore"]
@@ -28,7 +28,7 @@ class ModelStore:
         self._group = group
 
     @classmethod
-    def open(cls, url: str, mode: str = "r", *, finished: bool = True) -> ModelStore:
+    def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ModelStore:
         """Open the model at this address; with ``finished``, only one that is complete."""
         return cls(url, *open_group(url, "model", mode, finished=finished))
 
@@ -91,10 +91,6 @@ class ModelStore:
                 f"{self.url} is damaged: {name} has {array.nchunks_initialized} of its {array.nchunks} chunks"
             )
         return np.asarray(array[...])
-
-    def read_rows(self, name: str, rows: NDArray[np.integer]) -> NDArray:
-        """Some rows of an array."""
-        return np.asarray(self._array(name).oindex[rows])
 
     # Samples kept beside the blocks while fitting, for workers that cannot see the caller's memory
 

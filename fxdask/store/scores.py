@@ -9,7 +9,7 @@ import zarr
 from numpy.typing import NDArray
 
 from fxdask.plan import rows_per_read
-from fxdask.store.group import create_group, finish_group, open_group, stored_array, writing
+from fxdask.store.group import Mode, create_group, finish_group, open_group, stored_array, writing
 from fxdask.store.layout import SCORE_ARRAYS, create_array
 
 __all__ = ["ScoreStore"]
@@ -24,7 +24,7 @@ class ScoreStore:
         self._group = group
 
     @classmethod
-    def open(cls, url: str, mode: str = "r", *, finished: bool = True) -> ScoreStore:
+    def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ScoreStore:
         """Open the scores at this address."""
         return cls(url, *open_group(url, "scores", mode, finished=finished))
 

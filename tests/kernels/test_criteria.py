@@ -48,6 +48,7 @@ def test_positive_exactly_where_numerical_integration_of_assumption_2_says_so(mu
     mu, s, p = (mu_0, mu_1), (s_0, s_1), (p_0, 1 - p_0)
     divergence = score("extended_fisher", [[mu_0], [mu_1]], [[s_0], [s_1]], p, [0.0])[:, 0]
     for k in (0, 1):
+
         def expectation(j, k=k):
             product = lambda x: norm.pdf(x, mu[k], s[k]) * norm.pdf(x, mu[j], s[j])  # noqa: E731
             return quad(product, mu[k] - 12 * s[k], mu[k] + 12 * s[k], points=[mu[k]], limit=200)[0]

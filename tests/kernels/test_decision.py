@@ -30,7 +30,12 @@ def network(rng, n_classes, n_nodes, counts, combine):
 
 
 @pytest.mark.parametrize("combine", COMBINATIONS)
-@given(seed=st.integers(0, 9999), n_classes=st.integers(2, 4), n_nodes=st.integers(1, 4), far=st.sampled_from([1, 1e3, 1e6]))
+@given(
+    seed=st.integers(0, 9999),
+    n_classes=st.integers(2, 4),
+    n_nodes=st.integers(1, 4),
+    far=st.sampled_from([1, 1e3, 1e6]),
+)
 def test_scores_and_labels_equal_the_oracle(combine, seed, n_classes, n_nodes, far):
     rng = np.random.default_rng(seed)
     counts = rng.integers(2, 9, n_classes).tolist()

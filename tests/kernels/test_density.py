@@ -31,7 +31,9 @@ def test_agrees_with_scipy_at_the_same_bandwidth(count, factor):
     values, points = rng.standard_normal(count), rng.uniform(-4, 4, 200)
     reference = gaussian_kde(values, bw_method=factor)
     bandwidth = math.sqrt(reference.covariance[0, 0])
-    np.testing.assert_allclose(log_density(points, np.sort(values), bandwidth), reference.logpdf(points), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        log_density(points, np.sort(values), bandwidth), reference.logpdf(points), rtol=1e-10, atol=1e-12
+    )
 
 
 def test_integrates_to_one():

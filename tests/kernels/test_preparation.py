@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import oracles
 import pytest
@@ -9,7 +11,7 @@ from fxdask.kernels.preparation import merge_summaries, preparation_from, summar
 
 def prepared(X, how=None, steps=None):
     edges = [0, *(steps or []), len(X)]
-    parts = [summarize(X[a:b], how) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [summarize(X[a:b], how) for a, b in pairwise(edges)]
     return preparation_from(merge_summaries(parts), how, X.dtype)
 
 

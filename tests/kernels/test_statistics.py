@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import oracles
 import pytest
@@ -29,7 +31,7 @@ def node_values(elements, most_samples=60):
 
 def slices(counts):
     edges = np.concatenate([[0], np.cumsum(counts)])
-    return [slice(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [slice(int(a), int(b)) for a, b in pairwise(edges)]
 
 
 def expected(values, counts, location, spread, tolerance):
@@ -41,7 +43,11 @@ def expected(values, counts, location, spread, tolerance):
     return where, wide, source
 
 
-@given(drawn=node_values(eighths), location=st.sampled_from(LOCATION_NAMES), spread=st.sampled_from(["mad", "iqr"]))
+@given(
+    drawn=node_values(eighths),
+    location=st.sampled_from(LOCATION_NAMES),
+    spread=st.sampled_from(["mad", "iqr"]),
+)
 def test_equal_to_the_oracle_on_numbers_whose_sums_are_exact(drawn, location, spread):
     counts, values = drawn
     tolerance = np.full(len(values), 1e-9)

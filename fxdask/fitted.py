@@ -1,0 +1,246 @@
+"""A fitted model: its parts, its store, and the way back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.errors import StoreExistsError, StoreFormatError, WeightStreamError
+from fxdask.graph import Survey
+from fxdask.inputs import Samples
+from fxdask.kernels.decision import FittedNetwork
+from fxdask.kernels.preparation import Preparation
+from fxdask.kernels.weights import CANARY_INPUTS, SCHEME, canary_nodes, weight_rows
+from fxdask.plan import FitPlan, format_bytes
+from fxdask.store.group import check_room, peek_header
+from fxdask.store.model import ModelStore
+from fxdask.tasks import FitJob, FitSummary
+
+__all__ = ["FitSettings", "FittedModel", "TrainingData", "finish_store", "load_model", "open_job_store"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Every parameter that a result depends on, and nothing else."""
+
+    n_nodes: int
+    n_selected: int
+    criterion: str
+    location: str
+    spread: str
+    bandwidth: str | float
+    bandwidth_spread: str
+    priors: str | tuple[float, ...]
+    combine: str
+    normalize: str | None
+    keep_projections: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Checked samples with their class codes."""
+
+    samples: Samples
+    classes: NDArray
+    codes: NDArray[np.integer]
+    counts: NDArray[np.int64]
+
+    def labels_digest(self) -> str:
+        """Digest of the classes and of every sample's class."""
+        named = json.dumps(_classes_to_json(self.classes)).encode()
+        return hashlib.sha256(named + np.asarray(self.codes, "<i4").tobytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """A fitted network with everything that users may ask of it."""
+
+    settings: FitSettings
+    classes: NDArray
+    job: FitJob
+    network: FittedNetwork
+    selected_nodes: NDArray[np.int64]
+    divergences: NDArray[np.float64]
+    source_counts: NDArray[np.int64]
+    samples_digest: str
+    info: dict[str, Any]
+    names: NDArray | None = None
+
+
+def open_job_store(
+    url: str,
+    settings: FitSettings,
+    data: TrainingData,
+    seen: Survey,
+    plan: FitPlan,
+    staged_bytes: int,
+    *,
+    overwrite: bool,
+) -> tuple[ModelStore, bool]:
+    """The store of exactly this job, begun, finished or new; and whether this call created it."""
+    wanted = _identity(settings, data, seen, plan)
+    header = peek_header(url)
+    needed = plan.store_bytes(keep_all_projections=settings.keep_projections == "all", staged_bytes=staged_bytes)
+    if header is not None and not (overwrite and header.get("kind") == "model"):
+        _refuse_other_job(url, header, wanted)
+        store = ModelStore.open(url, "r+", finished=False)
+        _check_canaries(store, settings.seed, plan)
+        if not header["finished"]:
+            check_room(url, int(needed * (1 - store.blocks_done().mean())))
+        return store, False
+    check_room(url, needed)
+    facts = {
+        "identity": wanted,
+        "classes": _classes_to_json(data.classes),
+        "names": None if data.samples.names is None else [str(name) for name in data.samples.names],
+    }
+    log.info("creating %s, at most %s", url, format_bytes(needed))
+    store = ModelStore.create(url, plan, facts, keep_all_projections=settings.keep_projections == "all")
+    store.write("canaries", _canaries(settings.seed, plan))
+    return store, True
+
+
+def _identity(settings: FitSettings, data: TrainingData, seen: Survey, plan: FitPlan) -> dict[str, Any]:
+    """What makes two fits the same: parameters, data, weights and rounding; never workers or memory."""
+    return {
+        **json.loads(json.dumps(asdict(settings))),
+        "samples": seen.digest,
+        "samples_dtype": data.samples.dtype.newbyteorder("<").str,
+        "labels": data.labels_digest(),
+        "weight_scheme": SCHEME,
+        "tile": [plan.tile.nodes, plan.tile.samples],
+    }
+
+
+def _refuse_other_job(url: str, header: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    if header.get("kind") != "model":
+        raise StoreExistsError(f"{url} holds {header.get('kind')!r}, not a model; choose another path")
+    stored = header.get("identity", {})
+    other = [key for key in wanted if stored.get(key) != wanted[key]]
+    if not other:
+        return
+    digests = {
+        "samples": "other samples",
+        "samples_dtype": "samples of another type",
+        "labels": "other labels",
+    }
+    words = [digests.get(key) or f"{key}={stored.get(key)!r} instead of {wanted[key]!r}" for key in other]
+    raise StoreExistsError(
+        f"{url} holds a model made from {', '.join(words)}; choose another path, or pass overwrite=True to replace it"
+    )
+
+
+def _canaries(seed: int, plan: FitPlan) -> NDArray[np.float32]:
+    return weight_rows(seed, canary_nodes(plan.n_nodes), plan.n_inputs)[:, :CANARY_INPUTS]
+
+
+def _check_canaries(store: ModelStore, seed: int, plan: FitPlan) -> None:
+    # A store killed between its creation and its canaries has no block yet that they could contradict.
+    if "canaries" not in store:
+        store.write("canaries", _canaries(seed, plan))
+    elif not np.array_equal(store.read("canaries"), _canaries(seed, plan)):
+        raise WeightStreamError(
+            f"this NumPy ({np.__version__}) draws other weights than the one that made {store.url}; "
+            "use that version, or fit into a new store"
+        )
+
+
+def finish_store(store: ModelStore, job: FitJob, network: FittedNetwork, summary: FitSummary) -> None:
+    """Write what labelling needs, and last of all the mark that the model is complete."""
+    store.write("labels", job.codes.astype(np.int32))
+    store.write("priors", job.priors)
+    store.write("shift", job.preparation.shift)
+    if job.preparation.scale is not None:
+        store.write("scale", job.preparation.scale)
+    store.write("selection", summary.top.nodes)
+    for name in ("nodes", "weights", "projections", "bandwidth", "spread"):
+        store.write(f"selected/{name}", getattr(network, name))
+    store.drop_samples()
+    store.finish(largest=job.preparation.largest, source_counts=summary.source_counts.tolist())
+
+
+def load_model(url: str) -> FittedModel:
+    """A finished store -> the fitted model, on any machine."""
+    store = ModelStore.open(url)
+    header = store.header
+    try:
+        settings = _settings_from_json(header["identity"])
+        classes = _classes_from_json(header["classes"])
+        job = _stored_job(store, settings, len(classes))
+        names, source_counts = header["names"], np.asarray(header["source_counts"])
+        digest = header["identity"]["samples"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreFormatError(f"{url} is damaged: its header does not say {error}") from error
+    selected = store.read("selection")
+    return FittedModel(
+        settings,
+        classes,
+        job,
+        _stored_network(store, settings, job, selected),
+        selected,
+        store.read("divergences"),
+        source_counts,
+        digest,
+        {},
+        None if names is None else np.asarray(names, dtype=object),
+    )
+
+
+def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> FitJob:
+    header, sizes = store.header, store.header["sizes"]
+    codes = store.read("labels").astype(np.min_scalar_type(n_classes - 1))
+    counts = tuple(int(count) for count in np.bincount(codes, minlength=n_classes))
+    scale = store.read("scale") if settings.normalize == "feature" else None
+    return FitJob(
+        FitPlan(sizes["node"], sizes["input"], counts, settings.n_selected, header["nodes_per_block"]),
+        settings.seed,
+        Preparation(settings.normalize, store.read("shift"), scale, header["largest"]),
+        codes,
+        store.read("priors"),
+        settings.criterion,
+        settings.location,
+        settings.spread,
+        store.url,
+        settings.keep_projections == "all",
+    )
+
+
+def _stored_network(
+    store: ModelStore, settings: FitSettings, job: FitJob, selected: NDArray[np.int64]
+) -> FittedNetwork:
+    nodes = store.read("selected/nodes")
+    return FittedNetwork(
+        job.preparation,
+        nodes,
+        store.read("selected/weights"),
+        store.read("selected/projections"),
+        job.plan.class_slices,
+        store.read("selected/bandwidth"),
+        store.read("selected/spread"),
+        np.array([np.isin(nodes, row) for row in selected]),
+        np.log(job.priors),
+        settings.combine,
+    )
+
+
+def _settings_from_json(stored: Mapping[str, Any]) -> FitSettings:
+    settings = FitSettings(**{field.name: stored[field.name] for field in fields(FitSettings)})
+    return replace(settings, priors=tuple(settings.priors)) if isinstance(settings.priors, list) else settings
+
+
+def _classes_to_json(classes: NDArray) -> dict[str, Any]:
+    return {"dtype": classes.dtype.str, "values": classes.tolist()}
+
+
+def _classes_from_json(stored: Mapping[str, Any]) -> NDArray:
+    return np.array(stored["values"], dtype=np.dtype(stored["dtype"]))

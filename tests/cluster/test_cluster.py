@@ -1,0 +1,161 @@
+"""The same calls on worker processes: the blocks run there, and the bytes are the same."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import warnings
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+from test_store import chunk_files
+
+import fxdask
+from fxdask import FisherNetworkClassifier
+from fxdask.cluster import connected
+from fxdask.errors import ClusterError, InvalidInputError
+
+from .conftest import dask_processes
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((1_500, 20)).astype(np.float32)
+Y = np.arange(1_500) % 3
+PARAMETERS = {"n_nodes": 1_000, "n_selected": 5, "nodes_per_block": 100}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """The same plan on local threads."""
+    store = tmp_path_factory.mktemp("reference") / "model.zarr"
+    return FisherNetworkClassifier(**PARAMETERS, store=store, keep_projections="all").fit(X, Y), store
+
+
+def worker_processes(client):
+    """The processes of the cluster's workers, named as a fit names those that computed its blocks."""
+    found = client.run(lambda: (__import__("socket").gethostname(), os.getpid()))
+    return {f"{host}:{process}" for host, process in found.values()}
+
+
+@pytest.fixture(params=["numpy", "dask", "zarr", "npy"])
+def data(request, tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(200, 11))
+    return {
+        "numpy": X,
+        "dask": da.from_array(X, chunks=(333, 7)),
+        "zarr": tmp_path / "X.zarr",
+        "npy": tmp_path / "X.npy",
+    }[request.param]
+
+
+def test_blocks_run_on_the_workers_and_write_the_same_bytes(client, data, reference, tmp_path):
+    threaded, reference_store = reference
+    clf = FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "model.zarr", keep_projections="all").fit(data, Y)
+    ran = clf.fit_info_["blocks_by_process"]
+    assert set(ran) <= worker_processes(client)
+    assert sum(ran.values()) == 10
+    assert len(ran) == 2, "both workers had work"
+    assert np.array_equal(clf.divergences_, threaded.divergences_)
+    assert chunk_files(tmp_path / "model.zarr") == chunk_files(reference_store)
+    assert "samples" not in zarr.open_group(tmp_path / "model.zarr")
+
+
+def test_without_a_store_results_return_through_the_graph(client, data, reference):
+    clf = FisherNetworkClassifier(**PARAMETERS).fit(data, Y)
+    assert set(clf.fit_info_["blocks_by_process"]) <= worker_processes(client)
+    assert np.array_equal(clf.divergences_, reference[0].divergences_)
+    assert np.array_equal(clf.predict_log_proba(X), reference[0].predict_log_proba(X))
+
+
+def test_scoring_and_responses_on_the_workers(client, data, reference, tmp_path):
+    threaded, store = reference
+    fxdask.batch_score(store, data, tmp_path / "scored.zarr")
+    assert np.array_equal(zarr.open_group(tmp_path / "scored.zarr")["labels"][:], threaded.predict(X))
+    lazy = threaded.predict(da.from_array(X, chunks=(400, 20)))
+    assert np.array_equal(lazy.compute(), threaded.predict(X))
+    expected = threaded.responses(X[0])
+    assert np.array_equal(threaded.responses(X[0], X_train=data), expected)
+
+
+def test_samples_are_not_embedded_in_the_graph(client, caplog):
+    """Dask warns of a graph above 10 MB: these samples alone are 24."""
+    wide = np.random.default_rng(1).standard_normal((1_500, 4_000)).astype(np.float32)
+    with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
+        warnings.simplefilter("error")
+        FisherNetworkClassifier(40, 2, nodes_per_block=10).fit(wide, Y)
+    assert "large graph" not in caplog.text
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_bad_samples_on_the_workers(client, lazy, tmp_path):
+    spoilt = X.copy()
+    spoilt[1_400, 3] = np.nan
+    data = da.from_array(spoilt, chunks=(333, 7)) if lazy else spoilt
+    with pytest.raises(InvalidInputError, match="NaN, first in sample 1400"):
+        FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "m.zarr").fit(data, Y)
+    assert not (tmp_path / "m.zarr").exists()
+
+
+def test_a_fit_inside_a_task_does_not_wait_for_its_own_cluster(client, reference):
+    def inside(X, y):
+        return FisherNetworkClassifier(**PARAMETERS).fit(X, y).divergences_
+
+    assert np.array_equal(client.submit(inside, X, Y).result(timeout=120), reference[0].divergences_)
+
+
+def test_two_blas_threads_on_the_workers_write_the_same_bytes(reference, tmp_path):
+    with dask_processes(tmp_path, OPENBLAS_NUM_THREADS="2") as address, Client(address) as client:
+        threads = client.run(lambda: os.environ["OPENBLAS_NUM_THREADS"])
+        assert set(threads.values()) == {"2"}
+        FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "model.zarr", keep_projections="all").fit(X, Y)
+    assert chunk_files(tmp_path / "model.zarr") == chunk_files(reference[1])
+
+
+def test_a_local_cluster_of_processes(reference, tmp_path):
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        clf = FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "model.zarr", keep_projections="all").fit(X, Y)
+        assert set(clf.fit_info_["blocks_by_process"]) <= worker_processes(client)
+    assert chunk_files(tmp_path / "model.zarr") == chunk_files(reference[1])
+
+
+def test_the_command_line_on_a_cluster(address, reference, tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", Y)
+
+    def fxdask_command(*words):
+        done = subprocess.run(
+            [sys.executable, "-m", "fxdask", *map(str, words), "--scheduler", address, "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+        )
+        return json.loads(done.stdout)
+
+    fitted = fxdask_command(
+        "fit", "X.npy", "y.npy", "model.zarr", "--nodes", 1_000, "--selected", 5, "--nodes-per-block", 100
+    )
+    assert len(fitted["fit"]["blocks_by_process"]) == 2
+    scored = fxdask_command("score", "model.zarr", "X.npy", "scored.zarr", "--labels", "y.npy")
+    assert scored["accuracy"] == reference[0].score(X, Y)
+
+
+def test_nobody_there():
+    with pytest.raises(ClusterError, match="no Dask scheduler answers at"), connected("tcp://127.0.0.1:1"):
+        pass
+
+
+def test_no_workers(tmp_path):
+    with (
+        dask_processes(tmp_path, n_workers=0) as address,
+        pytest.raises(ClusterError, match="has no workers; start some with: dask worker"),
+        connected(address),
+    ):
+        pass
