@@ -1,0 +1,14 @@
+"""Run a benchmark by its name: scripts/bench fit [--repeats 5] [--json FILE]."""
+
+import click
+
+from benchmarks.fit import fit
+
+
+@click.group(context_settings={"show_default": True})
+def benchmarks() -> None:
+    """Measure fxdask. Every figure is a ratio within one run, so it means the same on any machine."""
+
+
+benchmarks.add_command(fit)
+benchmarks(prog_name="scripts/bench")

@@ -1,0 +1,42 @@
+"""What the documentation shows is run."""
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+import zarr
+
+from fxdask import FisherNetworkClassifier
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("module", ["fxdask.network", "fxdask.scoring", "fxdask.plan", "fxdask.cluster"])
+def test_examples_in_docstrings(module):
+    result = doctest.testmod(importlib.import_module(module))
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_the_python_example_of_the_readme(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    exec(compile(example, "README.md", "exec"), {})
+    assert 0.7 < float(capsys.readouterr().out.split()[0]) <= 1
+    assert zarr.open_group("scored.zarr")["labels"].shape == (597,)
+
+
+def test_the_readme_lists_every_parameter_with_its_default():
+    table = dict(re.findall(r"^\| `(\w+)` \| `?(.*?)`? \|", (ROOT / "README.md").read_text(), re.MULTILINE))
+    defaults = FisherNetworkClassifier().get_params()
+    assert table == {
+        name: str(value) if not isinstance(value, str) else f'"{value}"' for name, value in defaults.items()
+    }
+
+
+def test_contributing_lists_every_room():
+    rooms = re.findall(r"^  {1,4}(\w+\.py)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    modules = [path.name for path in (ROOT / "fxdask").rglob("*.py") if not path.name.startswith("__")]
+    assert sorted(rooms) == sorted(modules)
