@@ -234,7 +234,7 @@ def main() -> None:
         error.show()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped; the same command goes on where it stopped", err=True)
+        click.echo("stopped; the same command takes it up again", err=True)
         sys.exit(1)
     except Exception as error:
         logging.getLogger(__name__).debug("failed", exc_info=True)

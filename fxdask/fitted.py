@@ -23,7 +23,7 @@ from fxdask.store.group import check_room, peek_header
 from fxdask.store.model import ModelStore
 from fxdask.tasks import FitJob, FitSummary
 
-__all__ = ["FitSettings", "FittedModel", "TrainingData", "finish_store", "load_model", "open_job_store"]
+__all__ = ["FitSettings", "FittedModel", "TrainingData", "finish_store", "load_model", "open_job_store", "stored_seed"]
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +108,12 @@ def open_job_store(
     store = ModelStore.create(url, plan, facts, keep_all_projections=settings.keep_projections == "all")
     store.write("canaries", _canaries(settings.seed, plan))
     return store, True
+
+
+def stored_seed(url: str) -> int | None:
+    """The seed of the model at this address, finished or not; None where there is none."""
+    header = peek_header(url) or {}
+    return header.get("identity", {}).get("seed")
 
 
 def _identity(settings: FitSettings, data: TrainingData, seen: Survey, plan: FitPlan) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fxdask import graph
 from fxdask.errors import FewUsableNodesWarning, InvalidInputError
 from fxdask.fitted import FitSettings, FittedModel, TrainingData, finish_store, load_model, open_job_store
-from fxdask.graph import Handle, Progress, Survey
+from fxdask.graph import Handle, Survey
 from fxdask.inputs import Samples
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.density import bandwidths
@@ -24,6 +24,7 @@ from fxdask.kernels.selection import NO_NODE
 from fxdask.kernels.statistics import SPREAD_SOURCES, node_tolerance, spread_of
 from fxdask.kernels.weights import weight_rows
 from fxdask.plan import plan_fit
+from fxdask.progress import progress_bar
 from fxdask.store.group import remove_group
 from fxdask.store.model import ModelStore
 from fxdask.store.samples import ZarrAddress
@@ -44,7 +45,7 @@ def fit_model(
     nodes_per_block: int | str = "auto",
     store: str | None = None,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    verbose: bool = False,
 ) -> FittedModel:
     """Fit a network, into a store if one is named; finish or load what an equal call left there."""
     started = time.perf_counter()
@@ -52,7 +53,8 @@ def fit_model(
     plan = plan_fit(
         settings.n_nodes, samples.n_inputs, tuple(map(int, data.counts)), settings.n_selected, nodes_per_block
     )
-    seen = graph.survey(samples.handle, samples.n_samples, samples.n_inputs, settings.normalize)
+    with progress_bar("reading", shown=verbose) as progress:
+        seen = graph.survey(samples.handle, samples.n_samples, samples.n_inputs, settings.normalize, progress)
     preparation = preparation_from(seen.summary, settings.normalize, samples.dtype)
     _check_range(preparation, seen, samples.n_inputs)
     job = FitJob(
@@ -67,7 +69,7 @@ def fit_model(
         keep_all_projections=settings.keep_projections == "all",
     )
     if store is None:
-        return _run(settings, data, job, graph.place(samples.handle), None, seen, started, progress)
+        return _run(settings, data, job, graph.place(samples.handle), None, seen, started, verbose=verbose)
     staged = samples.n_bytes if _needs_staging(samples.handle) else 0
     model_store, created = open_job_store(store, settings, data, seen, plan, staged, overwrite=overwrite)
     if model_store.header["finished"]:
@@ -77,7 +79,7 @@ def fit_model(
     job = replace(job, plan=plan, store=store)
     try:
         handle = _stage(model_store, samples) if staged else samples.handle
-        return _run(settings, data, job, handle, model_store, seen, started, progress)
+        return _run(settings, data, job, handle, model_store, seen, started, verbose=verbose)
     except InvalidInputError:
         if created:
             remove_group(store)
@@ -92,10 +94,12 @@ def _run(
     store: ModelStore | None,
     seen: Survey,
     started: float,
-    progress: Progress | None,
+    *,
+    verbose: bool,
 ) -> FittedModel:
     log.info("fitting %d nodes in %d blocks of %d", job.plan.n_nodes, job.plan.n_blocks, job.plan.nodes_per_block)
-    summary = graph.fit_blocks(job, handle, progress)
+    with progress_bar("fitting", shown=verbose) as progress:
+        summary = graph.fit_blocks(job, handle, progress)
     _check_usable(summary, data.classes)
     # An array of this process is projected here; only its copies on workers came through a future.
     local = data.samples.handle if isinstance(data.samples.handle, np.ndarray) else handle

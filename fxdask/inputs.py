@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _get_feature_names, column_or_1d
+from sklearn.utils.validation import column_or_1d
 
 from fxdask.errors import InvalidInputError
 from fxdask.graph import Handle
@@ -45,10 +45,9 @@ def is_remote(X: Any) -> bool:
 
 def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
     """Any accepted form of samples -> checked samples; values are not looked at yet."""
-    names = None
+    names = _names_of(X)
     handle: Any
     if hasattr(X, "to_dask_array"):
-        names = _get_feature_names(X)
         X = X.to_dask_array(lengths=True)
     if isinstance(X, DaskArray):
         handle, shape, dtype = _known_chunks(X, name), X.shape, np.dtype(X.dtype)
@@ -59,7 +58,6 @@ def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
         handle = source_of_zarr(X)
         shape, dtype = shape_and_dtype(handle)
     else:
-        names = _get_feature_names(X)
         # Finiteness is found out in the pass over the data that is made anyway.
         handle = check_array(
             X,
@@ -83,6 +81,12 @@ def _checked(handle: Handle, shape: tuple[int, ...], dtype: np.dtype, names: NDA
     if shape[1] == 0:
         raise InvalidInputError(f"{name} has 0 feature(s) (shape={shape}) while a minimum of 1 is required.")
     return Samples(handle, int(shape[0]), int(shape[1]), dtype, names)
+
+
+def _names_of(X: Any) -> NDArray | None:
+    """The columns of a frame, if all of them are named by words."""
+    columns = list(getattr(X, "columns", ()))
+    return np.asarray(columns, dtype=object) if columns and all(isinstance(name, str) for name in columns) else None
 
 
 def _known_chunks(array: DaskArray, name: str) -> DaskArray:

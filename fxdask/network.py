@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fxdask import graph
 from fxdask.errors import InvalidInputError
-from fxdask.fitted import FittedModel, TrainingData, load_model
+from fxdask.fitted import FittedModel, TrainingData, load_model, stored_seed
 from fxdask.fitting import fit_model
 from fxdask.inputs import as_labels, as_samples, check_test_samples, encode_labels, is_remote
 from fxdask.kernels.decision import FittedNetwork, class_probabilities
@@ -169,21 +169,21 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> FisherNetworkClassifier(n_nodes=100, n_selected=3).fit(X, y).predict([[4.9, 1.0]])
         array([1])
         """
-        settings = checked_settings(self)
+        store = None if self.store is None else store_url(self.store)
+        settings = checked_settings(self, stored_seed(store) if store and not self.overwrite else None)
         samples = as_samples(X)
         if not is_remote(X):
             # Sets n_features_in_ and feature_names_in_, with scikit-learn's own words for bad shapes.
             validate_data(self, X, skip_check_array=True)
         classes, codes, counts = encode_labels(as_labels(y), samples.n_samples)
-        with progress_bar("fitting", "blocks", shown=self.verbose) as progress:
-            model = fit_model(
-                settings,
-                TrainingData(samples, classes, codes, counts),
-                nodes_per_block=self.nodes_per_block,
-                store=None if self.store is None else store_url(self.store),
-                overwrite=self.overwrite,
-                progress=progress,
-            )
+        model = fit_model(
+            settings,
+            TrainingData(samples, classes, codes, counts),
+            nodes_per_block=self.nodes_per_block,
+            store=store,
+            overwrite=self.overwrite,
+            verbose=self.verbose,
+        )
         return self._adopt(model)
 
     def predict(self, X: Any) -> NDArray | DaskArray:
@@ -319,7 +319,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         x = np.asarray(x)
         points = validate_data(self, np.atleast_2d(x), reset=False)
         settings, job = self._model.settings, self._model.job
-        with progress_bar("responses", "blocks", shown=self.verbose) as progress:
+        with progress_bar("responding", shown=self.verbose) as progress:
             activations = graph.respond(
                 job,
                 self._training_handle(X_train),
@@ -345,6 +345,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         self.n_features_in_ = model.job.plan.n_inputs
         if model.names is not None:
             self.feature_names_in_ = model.names
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
         self.seed_ = model.settings.seed
         self.store_ = model.job.store
         return self

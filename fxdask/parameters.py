@@ -24,8 +24,11 @@ PROJECTIONS_KEPT = ("selected", "all")
 LARGEST_DRAWN_SEED = 2**31 - 1
 
 
-def checked_settings(estimator: Any) -> FitSettings:
-    """The parameters of an estimator that a result depends on, all of them checked."""
+def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSettings:
+    """The parameters of an estimator that a result depends on, all of them checked.
+
+    Where the seed is left to chance, that of a store begun earlier serves as well as any other.
+    """
     _check_whole("n_nodes", estimator.n_nodes)
     _check_whole("n_selected", estimator.n_selected)
     if estimator.nodes_per_block != "auto":
@@ -54,7 +57,7 @@ def checked_settings(estimator: Any) -> FitSettings:
         estimator.combine,
         estimator.normalize,
         estimator.keep_projections,
-        _seed_of(estimator.random_state),
+        _seed_of(estimator.random_state if estimator.random_state is not None else stored_seed),
     )
 
 

@@ -13,7 +13,7 @@ __all__ = ["progress_bar"]
 
 
 @contextmanager
-def progress_bar(title: str, unit: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(title: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
     """A function of (done, in all) that draws a bar while a terminal is watching; None where none is wanted."""
     if not shown:
         yield None
@@ -23,13 +23,7 @@ def progress_bar(title: str, unit: str, *, shown: bool) -> Iterator[Callable[[in
     def update(done: int, total: int) -> None:
         nonlocal bar
         if bar is None:
-            bar = click.progressbar(
-                length=total,
-                label=title,
-                file=sys.stderr,
-                show_pos=True,
-                item_show_func=lambda _: unit,
-            )
+            bar = click.progressbar(length=total, label=title, file=sys.stderr, show_pos=True)
             bar.__enter__()
         bar.update(done - bar.pos)
 

@@ -86,7 +86,7 @@ def batch_score(
     facts = {"classes": classes.tolist(), "model": classifier.store_}
     store = ScoreStore.create(url, samples.n_samples, samples.n_inputs, classes, facts)
     try:
-        with progress_bar("scoring", "chunks", shown=verbose) as progress:
+        with progress_bar("scoring", shown=verbose) as progress:
             codes = graph.score(classifier.network_, classes, samples.handle, samples.n_samples, url, progress)
     except InvalidInputError:
         remove_group(url)
@@ -108,7 +108,8 @@ def _refuse_to_replace(url: str, *, overwrite: bool) -> None:
         return
     if header.get("kind") != "scores":
         raise StoreExistsError(f"{url} holds a {header.get('kind')}, which scores never replace; choose another path")
-    if not overwrite:
+    # Unfinished scores are nobody's result: the call that began them was stopped.
+    if header["finished"] and not overwrite:
         raise StoreExistsError(
             f"{url} holds scores already; choose another path, or pass overwrite=True to replace them"
         )

@@ -3,6 +3,7 @@
 import pickle
 import shutil
 
+import dask
 import dask.array as da
 import numpy as np
 import oracles
@@ -124,9 +125,10 @@ def test_extended_criterion_sees_what_fisher_cannot():
     row_chunk=st.integers(3, 900),
     column_chunk=st.integers(1, 70),
     how=st.sampled_from([None, "sample", "feature"]),
+    workers=st.integers(1, 4),
 )
-def test_block_sizes_and_chunkings_change_no_value(
-    seed, nodes, per_block, samples, inputs, row_chunk, column_chunk, how
+def test_block_sizes_chunkings_and_workers_change_no_value(
+    seed, nodes, per_block, samples, inputs, row_chunk, column_chunk, how, workers
 ):
     per_block = max(per_block, nodes // 30 + 1)
     rng = np.random.default_rng(seed)
@@ -134,7 +136,8 @@ def test_block_sizes_and_chunkings_change_no_value(
     y = np.arange(samples) % 2
     one = FisherNetworkClassifier(nodes, 3, normalize=how).fit(X, y)
     chunked = da.from_array(X, chunks=(row_chunk, max(column_chunk, inputs // 8)))
-    other = FisherNetworkClassifier(nodes, 3, normalize=how, nodes_per_block=per_block).fit(chunked, y)
+    with dask.config.set(scheduler="threads", num_workers=workers):
+        other = FisherNetworkClassifier(nodes, 3, normalize=how, nodes_per_block=per_block).fit(chunked, y)
     assert np.array_equal(one.divergences_, other.divergences_)
     assert np.array_equal(one.selected_nodes_, other.selected_nodes_)
     assert np.array_equal(one.network_.projections, other.network_.projections)
@@ -249,6 +252,14 @@ def test_pickled_without_its_folder(two_blobs, tmp_path):
     frozen = pickle.dumps(clf)
     shutil.rmtree(tmp_path / "m.zarr")
     assert np.array_equal(pickle.loads(frozen).predict(X), clf.predict(X))
+
+
+def test_names_of_features_are_forgotten_at_the_next_fit(two_blobs):
+    X, y = two_blobs
+    clf = FisherNetworkClassifier(50, 3).fit(pd.DataFrame(X, columns=list("uvwxyz")), y)
+    assert clf.feature_names_in_.tolist() == list("uvwxyz")
+    clf.fit(da.from_array(X), y)
+    assert not hasattr(clf, "feature_names_in_")
 
 
 def test_priors(two_blobs):

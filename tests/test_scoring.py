@@ -68,3 +68,12 @@ def test_labels_of_another_length(model, three_blobs, tmp_path):
     with pytest.raises(ValueError, match="y has 3 labels but X has 300 samples"):
         fxdask.batch_score(model, three_blobs[0], tmp_path / "out.zarr", ["ash"] * 3)
     assert not (tmp_path / "out.zarr").exists()
+
+
+def test_unfinished_scores_are_replaced(model, three_blobs, tmp_path):
+    X, _ = three_blobs
+    fxdask.batch_score(model, X, tmp_path / "out.zarr")
+    group = zarr.open_group(tmp_path / "out.zarr")
+    group.attrs["fxdask"] = {**group.attrs["fxdask"], "finished": False}
+    fxdask.batch_score(model, X[:10], tmp_path / "out.zarr")
+    assert zarr.open_group(tmp_path / "out.zarr")["labels"].shape == (10,)

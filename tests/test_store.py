@@ -142,6 +142,14 @@ def test_an_interrupted_fit_resumes(two_blobs, tmp_path, monkeypatch, lazy):
     assert chunk_files(tmp_path / "broken.zarr") == chunk_files(tmp_path / "whole.zarr")
 
 
+def test_a_seed_left_to_chance_is_taken_up_again(two_blobs, tmp_path):
+    X, y = two_blobs
+    clf = FisherNetworkClassifier(50, 3, store=tmp_path / "m.zarr", random_state=None)
+    first = clf.fit(X, y).seed_
+    assert clf.fit(X, y).seed_ == first
+    assert clf.set_params(overwrite=True).fit(X, y).seed_ != first
+
+
 def test_a_disk_that_fills_up_is_told_and_the_same_call_resumes(two_blobs, tmp_path):
     """A real full disk: a small tmpfs, whose whole pages per file take more than the bytes that were planned."""
     X, y = two_blobs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,14 @@ class FittedNetwork:
 
     def __post_init__(self) -> None:
         self._ascending = [np.sort(self.projections[:, columns], axis=1) for columns in self.class_slices]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Sorted copies travel no further than this process: sorting again is cheaper than sending them.
+        return {name: value for name, value in self.__dict__.items() if name != "_ascending"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__post_init__()
 
     @property
     def n_inputs(self) -> int:
