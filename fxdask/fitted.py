@@ -19,11 +19,20 @@ from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.preparation import Preparation
 from fxdask.kernels.weights import CANARY_INPUTS, SCHEME, canary_nodes, weight_rows
 from fxdask.plan import FitPlan, format_bytes
-from fxdask.store.group import check_room, peek_header
+from fxdask.store.group import check_room, peek_header, working_url
 from fxdask.store.model import ModelStore
 from fxdask.tasks import FitJob, FitSummary
 
-__all__ = ["FitSettings", "FittedModel", "TrainingData", "finish_store", "load_model", "open_job_store", "stored_seed"]
+__all__ = [
+    "FitSettings",
+    "FittedModel",
+    "TrainingData",
+    "canaries",
+    "finish_store",
+    "load_model",
+    "open_job_store",
+    "stored_seed",
+]
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +82,17 @@ class FittedModel:
     divergences: NDArray[np.float64]
     source_counts: NDArray[np.int64]
     samples_digest: str
+    canaries: NDArray[np.float32]
+    bandwidth_fallbacks: dict[str, int]
     info: dict[str, Any]
     names: NDArray | None = None
+
+    def check_weights(self) -> None:
+        """Refuse to draw weights again where this NumPy draws others than the one that fitted the model."""
+        if not np.array_equal(self.canaries, canaries(self.settings.seed, self.job.plan)):
+            raise WeightStreamError(
+                f"this NumPy ({np.__version__}) draws other weights than the one that made the model; use that version"
+            )
 
 
 def open_job_store(
@@ -87,14 +105,22 @@ def open_job_store(
     *,
     overwrite: bool,
 ) -> tuple[ModelStore, bool]:
-    """The store of exactly this job, begun, finished or new; and whether this call created it."""
+    """The store of exactly this job, begun, finished or new; and whether this call created it.
+
+    A finished store that is to be overwritten stays until the new one, beside it, is finished too.
+    """
     wanted = _identity(settings, data, seen, plan)
     header = peek_header(url)
+    if overwrite and header is not None and header["kind"] == "model":
+        url = working_url(url, header)
+        header = peek_header(url)
+        if header is not None and _differences(header, wanted):
+            header = None
     needed = plan.store_bytes(keep_all_projections=settings.keep_projections == "all", staged_bytes=staged_bytes)
-    if header is not None and not (overwrite and header.get("kind") == "model"):
+    if header is not None:
         _refuse_other_job(url, header, wanted)
         store = ModelStore.open(url, "r+", finished=False)
-        _check_canaries(store, settings.seed, plan)
+        _check_stored_canaries(store, settings.seed, plan)
         if not header["finished"]:
             check_room(url, int(needed * (1 - store.blocks_done().mean())))
         return store, False
@@ -105,9 +131,9 @@ def open_job_store(
         "names": None if data.samples.names is None else [str(name) for name in data.samples.names],
     }
     log.info("creating %s, at most %s", url, format_bytes(needed))
-    store = ModelStore.create(url, plan, facts, keep_all_projections=settings.keep_projections == "all")
-    store.write("canaries", _canaries(settings.seed, plan))
-    return store, True
+    drawn = canaries(settings.seed, plan)
+    keep_all = settings.keep_projections == "all"
+    return ModelStore.create(url, plan, facts, drawn, keep_all_projections=keep_all), True
 
 
 def stored_seed(url: str) -> int | None:
@@ -128,40 +154,44 @@ def _identity(settings: FitSettings, data: TrainingData, seen: Survey, plan: Fit
     }
 
 
+def _differences(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """In words, what a stored model was made from that this call would not make it from."""
+    stored = header.get("identity", {})
+    named = {"samples": "other samples", "samples_dtype": "samples of another type", "labels": "other labels"}
+    return [
+        named.get(key) or f"{key}={stored.get(key)!r} instead of {wanted[key]!r}"
+        for key in wanted
+        if stored.get(key) != wanted[key]
+    ]
+
+
 def _refuse_other_job(url: str, header: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     if header.get("kind") != "model":
         raise StoreExistsError(f"{url} holds {header.get('kind')!r}, not a model; choose another path")
-    stored = header.get("identity", {})
-    other = [key for key in wanted if stored.get(key) != wanted[key]]
-    if not other:
-        return
-    digests = {
-        "samples": "other samples",
-        "samples_dtype": "samples of another type",
-        "labels": "other labels",
-    }
-    words = [digests.get(key) or f"{key}={stored.get(key)!r} instead of {wanted[key]!r}" for key in other]
-    raise StoreExistsError(
-        f"{url} holds a model made from {', '.join(words)}; choose another path, or pass overwrite=True to replace it"
-    )
+    words = _differences(header, wanted)
+    if words:
+        raise StoreExistsError(
+            f"{url} holds a model made from {', '.join(words)}; "
+            "choose another path, or pass overwrite=True to replace it"
+        )
 
 
-def _canaries(seed: int, plan: FitPlan) -> NDArray[np.float32]:
+def canaries(seed: int, plan: FitPlan) -> NDArray[np.float32]:
+    """The first weights of a few nodes, which tell whether another NumPy draws the same."""
     return weight_rows(seed, canary_nodes(plan.n_nodes), plan.n_inputs)[:, :CANARY_INPUTS]
 
 
-def _check_canaries(store: ModelStore, seed: int, plan: FitPlan) -> None:
-    # A store killed between its creation and its canaries has no block yet that they could contradict.
-    if "canaries" not in store:
-        store.write("canaries", _canaries(seed, plan))
-    elif not np.array_equal(store.read("canaries"), _canaries(seed, plan)):
+def _check_stored_canaries(store: ModelStore, seed: int, plan: FitPlan) -> None:
+    if not np.array_equal(store.read("canaries"), canaries(seed, plan)):
         raise WeightStreamError(
             f"this NumPy ({np.__version__}) draws other weights than the one that made {store.url}; "
             "use that version, or fit into a new store"
         )
 
 
-def finish_store(store: ModelStore, job: FitJob, network: FittedNetwork, summary: FitSummary) -> None:
+def finish_store(
+    store: ModelStore, job: FitJob, network: FittedNetwork, summary: FitSummary, bandwidth_fallbacks: dict[str, int]
+) -> None:
     """Write what labelling needs, and last of all the mark that the model is complete."""
     store.write("labels", job.codes.astype(np.int32))
     store.write("priors", job.priors)
@@ -172,7 +202,11 @@ def finish_store(store: ModelStore, job: FitJob, network: FittedNetwork, summary
     for name in ("nodes", "weights", "projections", "bandwidth", "spread"):
         store.write(f"selected/{name}", getattr(network, name))
     store.drop_samples()
-    store.finish(largest=job.preparation.largest, source_counts=summary.source_counts.tolist())
+    store.finish(
+        largest=job.preparation.largest,
+        source_counts=summary.source_counts.tolist(),
+        bandwidth_fallbacks=bandwidth_fallbacks,
+    )
 
 
 def load_model(url: str) -> FittedModel:
@@ -184,7 +218,7 @@ def load_model(url: str) -> FittedModel:
         classes = _classes_from_json(header["classes"])
         job = _stored_job(store, settings, len(classes))
         names, source_counts = header["names"], np.asarray(header["source_counts"])
-        digest = header["identity"]["samples"]
+        digest, bandwidth_fallbacks = header["identity"]["samples"], header["bandwidth_fallbacks"]
     except (KeyError, TypeError, ValueError) as error:
         raise StoreFormatError(f"{url} is damaged: its header does not say {error}") from error
     selected = store.read("selection")
@@ -197,6 +231,8 @@ def load_model(url: str) -> FittedModel:
         store.read("divergences"),
         source_counts,
         digest,
+        store.read("canaries"),
+        bandwidth_fallbacks,
         {},
         None if names is None else np.asarray(names, dtype=object),
     )

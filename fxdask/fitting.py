@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import dask
 import numpy as np
@@ -14,18 +14,26 @@ from numpy.typing import NDArray
 
 from fxdask import graph
 from fxdask.errors import FewUsableNodesWarning, InvalidInputError
-from fxdask.fitted import FitSettings, FittedModel, TrainingData, finish_store, load_model, open_job_store
+from fxdask.fitted import (
+    FitSettings,
+    FittedModel,
+    TrainingData,
+    canaries,
+    finish_store,
+    load_model,
+    open_job_store,
+)
 from fxdask.graph import Handle, Survey
 from fxdask.inputs import Samples
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.density import bandwidths
-from fxdask.kernels.preparation import Preparation, preparation_from
+from fxdask.kernels.preparation import LARGEST_PRODUCT, Preparation, preparation_from
 from fxdask.kernels.selection import NO_NODE
 from fxdask.kernels.statistics import SPREAD_SOURCES, node_tolerance, spread_of
 from fxdask.kernels.weights import weight_rows
 from fxdask.plan import plan_fit
 from fxdask.progress import progress_bar
-from fxdask.store.group import remove_group
+from fxdask.store.group import move_into_place, remove_group
 from fxdask.store.model import ModelStore
 from fxdask.store.samples import ZarrAddress
 from fxdask.tasks import FitJob, FitSummary
@@ -34,8 +42,17 @@ __all__ = ["fit_model"]
 
 log = logging.getLogger(__name__)
 
-# Weights beyond six standard deviations do not occur; the product of more must still fit float32.
-LARGEST_PRODUCT = float(np.finfo(np.float32).max) / 8
+
+@dataclass(frozen=True)
+class _Fit:
+    """One fit under way: what was asked for, what the survey saw, and the work that follows from both."""
+
+    settings: FitSettings
+    data: TrainingData
+    seen: Survey
+    job: FitJob
+    started: float
+    verbose: bool
 
 
 def fit_model(
@@ -53,6 +70,7 @@ def fit_model(
     plan = plan_fit(
         settings.n_nodes, samples.n_inputs, tuple(map(int, data.counts)), settings.n_selected, nodes_per_block
     )
+    priors = _prior_values(settings.priors, data.counts)
     with progress_bar("reading", shown=verbose) as progress:
         seen = graph.survey(samples.handle, samples.n_samples, samples.n_inputs, settings.normalize, progress)
     preparation = preparation_from(seen.summary, settings.normalize, samples.dtype)
@@ -62,71 +80,73 @@ def fit_model(
         settings.seed,
         preparation,
         data.codes,
-        _prior_values(settings.priors, data.counts),
+        priors,
         settings.criterion,
         settings.location,
         settings.spread,
         keep_all_projections=settings.keep_projections == "all",
     )
+    fit = _Fit(settings, replace(data, samples=samples), seen, job, started, verbose)
     if store is None:
-        return _run(settings, data, job, graph.place(samples.handle), None, seen, started, verbose=verbose)
+        return _run(fit, graph.place(samples.handle), None)
+    return _run_into_store(fit, store, overwrite=overwrite)
+
+
+def _run_into_store(fit: _Fit, url: str, *, overwrite: bool) -> FittedModel:
+    samples, plan = fit.data.samples, fit.job.plan
     staged = samples.n_bytes if _needs_staging(samples.handle) else 0
-    model_store, created = open_job_store(store, settings, data, seen, plan, staged, overwrite=overwrite)
-    if model_store.header["finished"]:
-        log.info("%s already holds this model", store)
-        return load_model(store)
-    plan = replace(plan, nodes_per_block=model_store.header["nodes_per_block"])
-    job = replace(job, plan=plan, store=store)
+    store, created = open_job_store(url, fit.settings, fit.data, fit.seen, plan, staged, overwrite=overwrite)
+    if store.header["finished"]:
+        log.info("%s already holds this model", store.url)
+        move_into_place(store.url, url)
+        return replace(load_model(url), names=samples.names)
+    plan = replace(plan, nodes_per_block=store.header["nodes_per_block"])
+    fit = replace(fit, job=replace(fit.job, plan=plan, store=store.url))
     try:
-        handle = _stage(model_store, samples) if staged else samples.handle
-        return _run(settings, data, job, handle, model_store, seen, started, verbose=verbose)
+        fitted = _run(fit, _stage(store, samples) if staged else samples.handle, store)
     except InvalidInputError:
         if created:
-            remove_group(store)
+            remove_group(store.url)
         raise
+    move_into_place(store.url, url)
+    return replace(fitted, job=replace(fitted.job, store=url))
 
 
-def _run(
-    settings: FitSettings,
-    data: TrainingData,
-    job: FitJob,
-    handle: Handle,
-    store: ModelStore | None,
-    seen: Survey,
-    started: float,
-    *,
-    verbose: bool,
-) -> FittedModel:
+def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
+    """All blocks, the selection, and with a store its last arrays and its mark."""
+    job, samples = fit.job, fit.data.samples
     log.info("fitting %d nodes in %d blocks of %d", job.plan.n_nodes, job.plan.n_blocks, job.plan.nodes_per_block)
-    with progress_bar("fitting", shown=verbose) as progress:
+    with progress_bar("fitting", shown=fit.verbose) as progress:
         summary = graph.fit_blocks(job, handle, progress)
-    _check_usable(summary, data.classes)
-    # An array of this process is projected here; only its copies on workers came through a future.
-    local = data.samples.handle if isinstance(data.samples.handle, np.ndarray) else handle
-    network = _select(settings, job, local, summary)
+    _check_usable(summary, fit.data.classes)
+    # An array of this process is projected here; what the workers have of it is a copy.
+    here = samples.handle if isinstance(samples.handle, np.ndarray) else handle
+    network, bandwidth_fallbacks = _select(fit.settings, job, here, summary)
+    _log_fallbacks(fit.settings.spread, summary.source_counts, bandwidth_fallbacks)
+    if store is None:
+        divergences = np.concatenate([summary.divergences[i] for i in range(job.plan.n_blocks)], axis=1)
+    else:
+        divergences = store.read("divergences")
+        finish_store(store, job, network, summary, bandwidth_fallbacks)
     info = {
-        "seconds": time.perf_counter() - started,
+        "seconds": time.perf_counter() - fit.started,
         "n_blocks": job.plan.n_blocks,
         "n_blocks_resumed": summary.n_resumed,
         "blocks_by_process": summary.processes,
     }
-    _log_fallbacks(settings.spread, summary.source_counts)
-    if store is None:
-        divergences = np.concatenate([summary.arrays[i]["divergences"] for i in range(job.plan.n_blocks)], axis=1)
-    else:
-        divergences = store.read("divergences")
-        finish_store(store, job, network, summary)
     return FittedModel(
-        settings,
-        data.classes,
+        fit.settings,
+        fit.data.classes,
         job,
         network,
         summary.top.nodes,
         divergences,
         summary.source_counts,
-        seen.digest,
+        fit.seen.digest,
+        canaries(job.seed, job.plan),
+        bandwidth_fallbacks,
         info,
-        data.samples.names,
+        samples.names,
     )
 
 
@@ -169,40 +189,50 @@ def _check_usable(summary: FitSummary, classes: NDArray) -> None:
             warnings.warn(
                 f"class {label} has only {count} usable nodes of the {wanted} asked for; those are used",
                 FewUsableNodesWarning,
-                stacklevel=4,
+                stacklevel=6,
             )
 
 
-def _log_fallbacks(spread: str, source_counts: NDArray[np.int64]) -> None:
+def _log_fallbacks(spread: str, source_counts: NDArray[np.int64], bandwidth_fallbacks: dict[str, int]) -> None:
     for name, count in zip(SPREAD_SOURCES, source_counts.sum(axis=0), strict=True):
         if name != spread and count:
             log.info("%d spreads of %d were zero by %s and came from %s", count, source_counts.sum(), spread, name)
+    for name, count in bandwidth_fallbacks.items():
+        if count:
+            log.info("%d bandwidths of selected nodes needed the fallback of the %s", count, name)
 
 
-def _select(settings: FitSettings, job: FitJob, samples: Handle, summary: FitSummary) -> FittedNetwork:
-    """The nodes that any class selected, with their training values and bandwidths."""
+def _select(
+    settings: FitSettings, job: FitJob, samples: Handle, summary: FitSummary
+) -> tuple[FittedNetwork, dict[str, int]]:
+    """The nodes that any class selected, with their training values and bandwidths; and the fallbacks these took."""
     chosen = summary.top.nodes
     nodes = np.unique(chosen[chosen != NO_NODE])
     weights = weight_rows(job.seed, nodes, job.plan.n_inputs)
     projections = graph.project_selected(job, samples, weights)
     tolerance = node_tolerance(weights, job.preparation.largest)
-    columns = job.plan.class_slices
-    own = [projections[:, some] for some in columns]
-    width_spread = [spread_of(values, tolerance, settings.bandwidth_spread) for values in own]
-    return FittedNetwork(
+    widths, spreads, fallbacks = [], [], {"spread": 0, "rule": 0}
+    for columns in job.plan.class_slices:
+        values = projections[:, columns]
+        scaled, of_spread = spread_of(values, tolerance, settings.bandwidth_spread)
+        width, of_rule = bandwidths(values, scaled, tolerance, settings.bandwidth)
+        fallbacks["spread"] += of_spread
+        fallbacks["rule"] += of_rule
+        widths.append(width)
+        spreads.append(spread_of(values, tolerance, settings.spread)[0])
+    network = FittedNetwork(
         job.preparation,
         nodes,
         weights,
         projections,
-        columns,
-        bandwidth=np.array(
-            [bandwidths(v, s, tolerance, settings.bandwidth) for v, s in zip(own, width_spread, strict=True)]
-        ),
-        spread=np.array([spread_of(values, tolerance, settings.spread) for values in own]),
+        job.plan.class_slices,
+        bandwidth=np.array(widths),
+        spread=np.array(spreads),
         member=np.array([np.isin(nodes, row) for row in chosen]),
         log_priors=np.log(job.priors),
         combine=settings.combine,
     )
+    return network, fallbacks
 
 
 def _needs_staging(handle: Handle) -> bool:

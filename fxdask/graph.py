@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -14,10 +17,12 @@ import numpy as np
 from dask.array import Array as DaskArray
 from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
+from dask.system import CPU_COUNT
 from distributed import Client, Future, as_completed, default_client, get_worker
 from numpy.typing import NDArray
 
 from fxdask import tasks
+from fxdask.errors import ClusterError
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.preparation import FeatureSummary, merge_summaries
 from fxdask.plan import row_ranges, rows_per_read
@@ -41,6 +46,7 @@ __all__ = [
 ]
 
 MERGE_FAN_IN = 8
+SECONDS_TO_STOP = 60
 
 Progress = Callable[[int, int], None]
 """Called with (tasks done, tasks in all) whenever one is done."""
@@ -57,9 +63,12 @@ def active_client() -> Client | None:
     if _inside_task():
         return None
     try:
-        return default_client()
+        client = default_client()
     except ValueError:
         return None
+    if client.asynchronous:
+        raise ClusterError("fxdask waits for its results, which an asynchronous Client cannot; connect an ordinary one")
+    return client
 
 
 def _inside_task() -> bool:
@@ -90,7 +99,9 @@ def compute(
         return _compute_on(client, work, progress, watched)
     # With a client about, Dask would send the work to it unless told otherwise.
     scheduler = "threads" if here or _inside_task() else None
-    with _Counting(watched, progress):
+    n_threads = dask.config.get("num_workers", None) or CPU_COUNT
+    # Leaving the pool waits for tasks under way: after an error none may still write what the caller removes.
+    with ThreadPoolExecutor(n_threads) as pool, dask.config.set(pool=pool), _Counting(watched, progress):
         return list(dask.compute(*work, scheduler=scheduler, optimize_graph=False))
 
 
@@ -109,7 +120,21 @@ def _compute_on(
         return client.gather(work_futures)
     except BaseException:
         client.cancel(futures)
+        _wait_until_idle(client, {future.key for future in futures})
         raise
+
+
+def _wait_until_idle(client: Client, keys: set[Any]) -> None:
+    """Cancelling stops no task that is under way: wait until none of them could still write something."""
+    deadline = time.monotonic() + SECONDS_TO_STOP
+    while time.monotonic() < deadline:
+        if not any(client.run(_is_executing, keys, on_error="ignore").values()):
+            return
+        time.sleep(0.05)
+
+
+def _is_executing(keys: set[Any], dask_worker: Any) -> bool:
+    return any(task.key in keys for task in dask_worker.state.executing)
 
 
 class _Counting(Callback):
@@ -233,14 +258,15 @@ def score(
     n_rows: int,
     store: str,
     progress: Progress | None = None,
-) -> NDArray[np.intp]:
-    """Samples -> labels and scores in the store; returns the (sample,) class codes."""
+) -> tuple[NDArray[np.intp], dict[str, int]]:
+    """Samples -> labels and scores in the store; returns (sample,) class codes, and chunks by process."""
     label = delayed(tasks.score_rows, pure=False)
     shared_network = _once(network, "network")
     ranges = _row_tasks(samples, n_rows, network.n_inputs)
     work = [label(shared_network, classes, part, store, start, stop) for start, stop, part in ranges]
     parts = compute(work, progress, here=_is_here(samples))
-    return np.concatenate([np.empty(0, np.intp), *parts])
+    codes = np.concatenate([np.empty(0, np.intp), *(part for part, _ in parts)])
+    return codes, dict(Counter(process for _, process in parts))
 
 
 def log_scores(network: FittedNetwork, samples: Handle, n_rows: int) -> NDArray[np.float64] | DaskArray:
@@ -258,7 +284,7 @@ def log_scores(network: FittedNetwork, samples: Handle, n_rows: int) -> NDArray[
 def _lazy_scores(network: FittedNetwork, samples: DaskArray, n_classes: int) -> DaskArray:
     whole_rows = samples.rechunk({1: -1})
     return da.map_blocks(
-        tasks.log_score_rows,
+        tasks.log_score_block,
         _once(network, "network"),
         whole_rows,
         chunks=(whole_rows.chunks[0], (n_classes,)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,22 @@ import dask
 import numpy as np
 from dask.array import Array as DaskArray
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from fxdask.errors import InvalidInputError
-from fxdask.graph import Handle
 from fxdask.store.samples import address_of_path, is_zarr_array, read_all, shape_and_dtype, source_of_zarr
 
-__all__ = ["Samples", "as_labels", "as_samples", "check_test_samples", "encode_labels", "is_remote"]
+__all__ = [
+    "Samples",
+    "as_labels",
+    "as_samples",
+    "check_test_samples",
+    "checked_length",
+    "encode_labels",
+    "is_remote",
+]
 
 
 @dataclass(frozen=True)
@@ -50,37 +57,49 @@ def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
     if hasattr(X, "to_dask_array"):
         X = X.to_dask_array(lengths=True)
     if isinstance(X, DaskArray):
-        handle, shape, dtype = _known_chunks(X, name), X.shape, np.dtype(X.dtype)
+        handle = _known_chunks(X, name)
     elif isinstance(X, (str, Path)):
         handle = address_of_path(X)
-        shape, dtype = shape_and_dtype(handle)
     elif is_zarr_array(X):
         handle = source_of_zarr(X)
-        shape, dtype = shape_and_dtype(handle)
     else:
+        handle = _in_memory(X, min_samples, name)
+    shape, dtype = (handle.shape, handle.dtype) if isinstance(handle, DaskArray) else shape_and_dtype(handle)
+    _check_kind(shape, dtype, name)
+    if dtype.kind == "f" and dtype.itemsize > 8 and not isinstance(X, (str, Path)):
+        handle, dtype = handle.astype(np.float64), np.dtype(np.float64)
+    return Samples(handle, int(shape[0]), int(shape[1]), dtype, names)
+
+
+def _in_memory(X: Any, min_samples: int, name: str) -> NDArray:
+    """An array, a frame or lists -> a NumPy array, by scikit-learn's rules but in one sentence where it refuses."""
+    # What check_array says of these two is true but many lines long.
+    if isinstance(X, (np.ndarray, list, tuple)):
+        with contextlib.suppress(ValueError, TypeError):
+            X = np.asarray(X)
+        if isinstance(X, np.ndarray) and (X.ndim != 2 or X.dtype.kind == "c"):
+            _check_kind(X.shape, X.dtype, name)
+    try:
         # Finiteness is found out in the pass over the data that is made anyway.
-        handle = check_array(
-            X,
-            dtype="numeric",
-            ensure_all_finite=False,
-            ensure_min_samples=min_samples,
-            input_name=name,
-            order="C",
+        return check_array(
+            X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=min_samples, input_name=name, order="C"
         )
-        shape, dtype = handle.shape, handle.dtype
-    return _checked(handle, shape, dtype, names, name)
+    except ValueError as error:
+        raise InvalidInputError(str(error).partition("\n")[0]) from error
 
 
-def _checked(handle: Handle, shape: tuple[int, ...], dtype: np.dtype, names: NDArray | None, name: str) -> Samples:
+def _check_kind(shape: tuple[int, ...], dtype: np.dtype, name: str) -> None:
     if len(shape) != 2:
-        raise InvalidInputError(f"{name} has {len(shape)} dimensions but needs 2: samples and inputs")
+        raise InvalidInputError(
+            f"Expected 2D array: {name} has {len(shape)} dimensions but needs samples and inputs. "
+            f"Reshape your data, one sample as {name}.reshape(1, -1)"
+        )
     if dtype.kind == "c":
         raise InvalidInputError(f"Complex data not supported: {name} has dtype {dtype}; pass real numbers")
     if dtype.kind not in "biuf":
         raise InvalidInputError(f"{name} has dtype {dtype}, which does not hold numbers; pass a numeric array")
     if shape[1] == 0:
         raise InvalidInputError(f"{name} has 0 feature(s) (shape={shape}) while a minimum of 1 is required.")
-    return Samples(handle, int(shape[0]), int(shape[1]), dtype, names)
 
 
 def _names_of(X: Any) -> NDArray | None:
@@ -98,7 +117,7 @@ def _known_chunks(array: DaskArray, name: str) -> DaskArray:
 
 
 def as_labels(y: Any, name: str = "y") -> NDArray:
-    """Any accepted form of labels -> a NumPy vector."""
+    """Any accepted form of labels -> a NumPy vector of numbers, booleans or words."""
     if y is None:
         raise InvalidInputError(f"this classifier requires {name} to be passed, but the target {name} is None")
     if hasattr(y, "to_dask_array"):
@@ -107,18 +126,34 @@ def as_labels(y: Any, name: str = "y") -> NDArray:
         # Unknown chunk sizes do no harm here: the labels are computed at once.
         (y,) = dask.compute(y)
     elif isinstance(y, (str, Path)):
-        y = read_all(address_of_path(y))
+        source = address_of_path(y)
+        if len(shape_and_dtype(source)[0]) != 1:
+            raise InvalidInputError(f"{y} has shape {shape_and_dtype(source)[0]} but labels are one row of values")
+        y = read_all(source)
     elif is_zarr_array(y):
         y = y[...]
-    return column_or_1d(y, warn=True)
+    labels = column_or_1d(y, warn=True)
+    if labels.dtype.kind == "T":
+        labels = labels.astype(object).astype(str)
+    if labels.dtype.kind not in "biufUO":
+        raise InvalidInputError(f"{name} has dtype {labels.dtype}; labels are numbers, booleans or words")
+    return labels
+
+
+def checked_length(y: NDArray, n_samples: int) -> NDArray:
+    """Labels, unchanged, if there is one for each sample."""
+    if len(y) != n_samples:
+        raise InvalidInputError(f"y has {len(y)} labels but X has {n_samples} samples; they must be of one length")
+    return y
 
 
 def encode_labels(y: NDArray, n_samples: int) -> tuple[NDArray, NDArray[np.integer], NDArray[np.int64]]:
     """(sample,) labels -> (class,) classes, (sample,) class codes, (class,) sizes."""
-    if len(y) != n_samples:
-        raise InvalidInputError(f"y has {len(y)} labels but X has {n_samples} samples; they must be of one length")
+    checked_length(y, n_samples)
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise InvalidInputError("Input y contains NaN or infinity; every sample needs a label")
+    if y.dtype.kind == "O" and not all(isinstance(label, str) for label in y):
+        y = _plain_objects(y)
     check_classification_targets(y)
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     if len(classes) < 2:
@@ -134,10 +169,25 @@ def encode_labels(y: NDArray, n_samples: int) -> tuple[NDArray, NDArray[np.integ
     return classes, codes.astype(np.min_scalar_type(len(classes) - 1)), counts
 
 
-def check_test_samples(estimator: BaseEstimator, samples: Samples, n_inputs: int) -> None:
-    """Refuse samples of another width than the model's, in scikit-learn's words."""
+def _plain_objects(y: NDArray) -> NDArray:
+    """Labels in an object array that are not all words -> a plain array, where they are of one kind."""
+    plain = np.asarray(y.tolist()) if not any(label is None for label in y) else y
+    same_kind = all(isinstance(label, str) for label in y) or not any(isinstance(label, str) for label in y)
+    if plain.dtype.kind not in "biuf" or not same_kind:
+        raise InvalidInputError("y mixes kinds of labels or leaves some out; use numbers, booleans or words throughout")
+    if plain.dtype.kind == "f" and not np.isfinite(plain).all():
+        raise InvalidInputError("Input y contains NaN or infinity; every sample needs a label")
+    return plain
+
+
+def check_test_samples(estimator: Any, samples: Samples) -> None:
+    """Refuse samples of another width than the model's, or with other names, in scikit-learn's words."""
+    n_inputs = estimator.n_features_in_
     if samples.n_inputs != n_inputs:
         raise InvalidInputError(
             f"X has {samples.n_inputs} features, "
             f"but {type(estimator).__name__} is expecting {n_inputs} features as input"
         )
+    known = getattr(estimator, "feature_names_in_", None)
+    if known is not None and samples.names is not None and list(samples.names) != list(known):
+        raise InvalidInputError("The feature names should match those that were passed during fit, in the same order")

@@ -24,11 +24,9 @@ from fxdask.kernels.weights import weight_rows
 from fxdask.parameters import checked_settings
 from fxdask.progress import progress_bar
 from fxdask.store.group import store_url
+from fxdask.tasks import checked_rows
 
 __all__ = ["FisherNetworkClassifier", "load"]
-
-PROJECTIONS_KEPT = ("selected", "all")
-LARGEST_DRAWN_SEED = 2**31 - 1
 
 
 class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
@@ -92,6 +90,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         Every node's score for every class.
     spread_sources_ : dict
         How many spreads came from each estimator, so how often a fallback was needed.
+    bandwidth_fallbacks_ : dict
+        How many bandwidths of selected nodes needed a fallback, of their "spread" or of their "rule".
     fit_info_ : dict
         Seconds, blocks, blocks resumed, and blocks computed by each process; empty after a load.
     n_features_in_ : int
@@ -172,9 +172,6 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         store = None if self.store is None else store_url(self.store)
         settings = checked_settings(self, stored_seed(store) if store and not self.overwrite else None)
         samples = as_samples(X)
-        if not is_remote(X):
-            # Sets n_features_in_ and feature_names_in_, with scikit-learn's own words for bad shapes.
-            validate_data(self, X, skip_check_array=True)
         classes, codes, counts = encode_labels(as_labels(y), samples.n_samples)
         model = fit_model(
             settings,
@@ -284,9 +281,10 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         (2, 1)
         """
         check_is_fitted(self)
+        self._model.check_weights()
         nodes = np.atleast_1d(np.asarray(nodes))
-        if nodes.dtype.kind not in "iu":
-            raise InvalidInputError(f"nodes must be whole numbers, not {nodes.dtype}")
+        if nodes.ndim != 1 or (nodes.size and nodes.dtype.kind not in "iu"):
+            raise InvalidInputError(f"nodes must be a row of whole numbers, not {nodes.dtype} of shape {nodes.shape}")
         n_nodes = self._model.settings.n_nodes
         if nodes.size and (nodes.min() < 0 or nodes.max() >= n_nodes):
             raise InvalidInputError(
@@ -301,7 +299,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         ----------
         x : array of shape (n_features,) or (n_samples, n_features)
         X_train : the samples the model was fitted on, in the same order
-            Needed unless the store has ``keep_projections="all"``.
+            Needed unless the store has ``keep_projections="all"``. A Dask array is loaded whole;
+            what is larger than memory is passed as a path.
 
         Returns
         -------
@@ -316,8 +315,11 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         (3, 200)
         """
         check_is_fitted(self)
+        self._model.check_weights()
         x = np.asarray(x)
-        points = validate_data(self, np.atleast_2d(x), reset=False)
+        samples = as_samples(np.atleast_2d(x), name="x")
+        check_test_samples(self, samples)
+        points = checked_rows(samples.handle)
         settings, job = self._model.settings, self._model.job
         with progress_bar("responding", shown=self.verbose) as progress:
             activations = graph.respond(
@@ -332,6 +334,10 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
 
     # Behind the scenes
 
+    def __sklearn_is_fitted__(self) -> bool:
+        """A fit that failed leaves nothing that could pass for a model."""
+        return hasattr(self, "_model")
+
     def _adopt(self, model: FittedModel) -> Self:
         """Take over everything of a fitted model, from a fit or from a store."""
         self._model = model
@@ -341,6 +347,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         self.selected_nodes_ = model.selected_nodes
         self.divergences_ = model.divergences
         self.spread_sources_ = dict(zip(SPREAD_SOURCES, model.source_counts.sum(axis=0).tolist(), strict=True))
+        self.bandwidth_fallbacks_ = model.bandwidth_fallbacks
         self.fit_info_ = model.info
         self.n_features_in_ = model.job.plan.n_inputs
         if model.names is not None:
@@ -354,10 +361,11 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     def _log_scores(self, X: Any) -> NDArray[np.float64] | DaskArray:
         """(sample, class) ln y: lazy for a Dask array, else computed on this machine's threads."""
         check_is_fitted(self)
-        if not is_remote(X):
-            X = validate_data(self, X, reset=False, ensure_min_samples=0)
         samples = as_samples(X, min_samples=0)
-        check_test_samples(self, samples, self.n_features_in_)
+        if not is_remote(X):
+            # scikit-learn's own words, and warnings, where names of features are missing or other ones.
+            validate_data(self, X, reset=False, skip_check_array=True)
+        check_test_samples(self, samples)
         return graph.log_scores(self.network_, samples.handle, samples.n_samples)
 
     @property
@@ -376,7 +384,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
                 )
             return None
         samples = as_samples(X_train, name="X_train")
-        check_test_samples(self, samples, self.n_features_in_)
+        check_test_samples(self, samples)
         seen = graph.survey(samples.handle, samples.n_samples, samples.n_inputs, model.settings.normalize)
         if seen.digest != model.samples_digest:
             raise InvalidInputError(

@@ -27,6 +27,8 @@ FULL_TILE_NODES = 384
 FULL_TILE_SAMPLES = 768
 WIDEST_FULL_TILE = 8192
 SMALLEST_TILE_NODES = 48
+SMALL_FILES = 50  # metadata, and arrays of one small chunk
+BYTES_LOST_PER_FILE = 4096  # file systems give whole pages
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,13 @@ class FitPlan:
 
     def store_bytes(self, *, keep_all_projections: bool, staged_bytes: int = 0) -> int:
         """Upper estimate of what the finished and the working arrays take on disk."""
-        most_selected = min(self.n_nodes, self.n_selected * self.n_classes)
+        selected = min(self.n_nodes, self.n_selected * self.n_classes)
         per_node = 4 * self.n_inputs + self.n_classes * (8 + 8 + 8 + 1)
-        projected_nodes = most_selected + (self.n_nodes if keep_all_projections else 0)
-        return self.n_nodes * per_node + 4 * projected_nodes * self.n_samples + staged_bytes
+        per_selected = 4 * self.n_inputs + 8 + self.n_classes * (8 + 8)
+        projections = 4 * self.n_samples * (selected + (self.n_nodes if keep_all_projections else 0))
+        files = 8 * self.n_blocks + selected + SMALL_FILES
+        data = self.n_nodes * per_node + selected * per_selected + projections + 4 * self.n_samples
+        return data + 16 * self.n_inputs + files * BYTES_LOST_PER_FILE + staged_bytes
 
 
 def tile_shape(n_inputs: int) -> TileShape:

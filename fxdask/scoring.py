@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fxdask import graph
 from fxdask.errors import InvalidInputError, StoreExistsError
-from fxdask.inputs import as_labels, as_samples, check_test_samples
+from fxdask.inputs import as_labels, as_samples, check_test_samples, checked_length
 from fxdask.network import FisherNetworkClassifier, load
 from fxdask.progress import progress_bar
-from fxdask.store.group import check_room, peek_header, remove_group, store_url
+from fxdask.store.group import check_room, move_into_place, peek_header, remove_group, store_url, working_url
 from fxdask.store.scores import ScoreStore
 
 __all__ = ["BatchScores", "batch_score"]
@@ -28,6 +27,7 @@ class BatchScores:
     store: str
     n_samples: int
     seconds: float
+    chunks_by_process: dict[str, int]
     accuracy: float | None = None
 
     @property
@@ -48,14 +48,16 @@ def batch_score(
     """Label a test set of any size into a Zarr group.
 
     The group holds ``labels`` (sample,) and ``scores`` (sample, class), the log scores whose
-    largest decides, in the order of the model's classes.
+    largest decides, in the order of the model's classes. Samples at a path, or in a Dask array,
+    are scored on the workers of the connected client; an array in memory is scored where it is.
 
     Parameters
     ----------
     model : path, URL or fitted FisherNetworkClassifier
     X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
     out : path or URL
-        Must not exist yet, unless ``overwrite`` is set and it holds earlier scores.
+        Must not exist yet, unless ``overwrite`` is set and it holds earlier scores; those stay
+        until the new ones are complete.
     y : labels, optional
         Gives the accuracy.
     overwrite : bool, default=False
@@ -65,7 +67,8 @@ def batch_score(
     Returns
     -------
     BatchScores
-        Where the scores are, how many, how long it took, and the accuracy if ``y`` was given.
+        Where the scores are, how many, how long it took, which processes did it, and the accuracy
+        if ``y`` was given.
 
     Examples
     --------
@@ -76,36 +79,33 @@ def batch_score(
     (2, 1.0)
     """
     classifier = model if isinstance(model, FisherNetworkClassifier) else load(model)
+    network, classes = classifier.network_, classifier.classes_
     samples = as_samples(X, min_samples=0)
-    check_test_samples(classifier, samples, classifier.n_features_in_)
-    truth = None if y is None else _checked_truth(as_labels(y), samples.n_samples)
-    url, classes = store_url(out), classifier.classes_
-    _refuse_to_replace(url, overwrite=overwrite)
+    check_test_samples(classifier, samples)
+    truth = None if y is None else checked_length(as_labels(y), samples.n_samples)
+    final = store_url(out)
+    url = working_url(final, _header_to_replace(final, overwrite=overwrite))
     check_room(url, samples.n_samples * (8 * len(classes) + classes.dtype.itemsize))
     started = time.perf_counter()
     facts = {"classes": classes.tolist(), "model": classifier.store_}
     store = ScoreStore.create(url, samples.n_samples, samples.n_inputs, classes, facts)
     try:
         with progress_bar("scoring", shown=verbose) as progress:
-            codes = graph.score(classifier.network_, classes, samples.handle, samples.n_samples, url, progress)
+            codes, processes = graph.score(network, classes, samples.handle, samples.n_samples, url, progress)
     except InvalidInputError:
         remove_group(url)
         raise
     accuracy = None if truth is None or not len(truth) else float(np.mean(classes[codes] == truth))
     store.finish(accuracy=accuracy)
-    return BatchScores(url, samples.n_samples, time.perf_counter() - started, accuracy)
+    move_into_place(url, final)
+    return BatchScores(final, samples.n_samples, time.perf_counter() - started, processes, accuracy)
 
 
-def _checked_truth(y: NDArray, n_samples: int) -> NDArray:
-    if len(y) != n_samples:
-        raise InvalidInputError(f"y has {len(y)} labels but X has {n_samples} samples; they must be of one length")
-    return y
-
-
-def _refuse_to_replace(url: str, *, overwrite: bool) -> None:
+def _header_to_replace(url: str, *, overwrite: bool) -> dict[str, Any] | None:
+    """The header of the scores that are in the way, if any; what may not be replaced is refused."""
     header = peek_header(url)
     if header is None:
-        return
+        return None
     if header.get("kind") != "scores":
         raise StoreExistsError(f"{url} holds a {header.get('kind')}, which scores never replace; choose another path")
     # Unfinished scores are nobody's result: the call that began them was stopped.
@@ -113,3 +113,4 @@ def _refuse_to_replace(url: str, *, overwrite: bool) -> None:
         raise StoreExistsError(
             f"{url} holds scores already; choose another path, or pass overwrite=True to replace them"
         )
+    return header

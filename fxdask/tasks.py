@@ -6,9 +6,10 @@ import hashlib
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ __all__ = [
     "FitSummary",
     "checked_rows",
     "fit_block",
+    "log_score_block",
     "log_score_rows",
     "merge_summaries",
     "project_rows",
@@ -68,35 +70,40 @@ class FitJob:
 class FitSummary:
     """What comes back from one block or from several: small, whatever the number of samples.
 
-    Without a store the statistics come back too, for there is nowhere else to put them.
+    Without a store the divergences come back too, for there is nowhere else to put them.
     """
 
     top: TopNodes
     source_counts: NDArray[np.int64]  # (class, spread source)
     processes: dict[str, int]  # blocks computed, by host and process
     n_resumed: int
-    arrays: dict[int, dict[str, NDArray]]  # by block index
+    divergences: dict[int, NDArray[np.float64]]  # by block index
 
 
 def merge_summaries(parts: Sequence[FitSummary]) -> FitSummary:
     """Summaries of disjoint blocks, in any order -> the summary of all of them."""
     processes: Counter[str] = Counter()
-    arrays: dict[int, dict[str, NDArray]] = {}
+    divergences: dict[int, NDArray[np.float64]] = {}
     for part in parts:
         processes.update(part.processes)
-        arrays.update(part.arrays)
+        divergences.update(part.divergences)
     return FitSummary(
         merge_top([part.top for part in parts]),
         np.sum([part.source_counts for part in parts], axis=0),
         dict(processes),
         sum(part.n_resumed for part in parts),
-        arrays,
+        divergences,
     )
 
 
 def _rows(samples: Source, start: int, stop: int | None) -> NDArray:
     """The range of raw samples: read from where they are, or with no ``stop`` already the range itself."""
     return np.asarray(samples) if stop is None else open_rows(samples)(start, stop)
+
+
+def this_process() -> str:
+    """Host and process, as evidence of where a block was computed."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def checked_rows(rows: NDArray, start: int = 0) -> NDArray:
@@ -120,7 +127,8 @@ def survey_rows(samples: Source, start: int, stop: int | None, normalize: str | 
 
 def stage_rows(samples: Source, store: str, start: int, stop: int | None) -> None:
     """Range of raw samples -> their chunk of the store."""
-    ModelStore.open(store, "r+", finished=False).write_samples(start, _rows(samples, start, stop))
+    rows = checked_rows(_rows(samples, start, stop), start)
+    ModelStore.open(store, "r+", finished=False).write_samples(start, rows)
 
 
 @one_blas_thread()
@@ -139,20 +147,20 @@ def fit_block(job: FitJob, samples: Source, index: int) -> FitSummary:
     tolerance = node_tolerance(weights, job.preparation.largest)
     statistics = class_statistics(values, job.plan.class_slices, tolerance, job.location, job.spread)
     divergences = CRITERIA[job.criterion](statistics, job.priors, tolerance)
-    arrays: dict[str, NDArray] = {
-        "location": statistics.location,
-        "spread": statistics.spread,
-        "spread_source": statistics.source,
-        "divergences": divergences,
-    }
     if store:
-        kept = {"projections": values} if job.keep_all_projections else {}
-        store.write_block(block, {"weights": weights, **arrays, **kept})
+        arrays: dict[str, NDArray] = {
+            "weights": weights,
+            "location": statistics.location,
+            "spread": statistics.spread,
+            "spread_source": statistics.source,
+            "divergences": divergences,
+        }
+        store.write_block(block, arrays | ({"projections": values} if job.keep_all_projections else {}))
     return FitSummary(
         *_top_and_counts(job, block, divergences, statistics.source),
-        processes={f"{socket.gethostname()}:{os.getpid()}": 1},
+        processes={this_process(): 1},
         n_resumed=0,
-        arrays={} if store else {index: arrays},
+        divergences={} if store else {index: divergences},
     )
 
 
@@ -165,11 +173,16 @@ def _top_and_counts(
 
 def project_block(job: FitJob, samples: Source, weights: NDArray[np.float32], first_node: int) -> NDArray[np.float32]:
     """(node, input) weights of a block, all samples -> (node, sample) values sorted by class."""
-    return _project(samples, job.order, job, weights, first_node)
+    return _project(samples, job.order, job, weights, first_node, job.preparation)
 
 
 def _project(
-    samples: Source, order: ClassOrder, job: FitJob, weights: NDArray[np.float32], first_node: int
+    samples: Source,
+    order: ClassOrder,
+    job: FitJob,
+    weights: NDArray[np.float32],
+    first_node: int,
+    prepare: Callable[[NDArray], NDArray[np.float32]],
 ) -> NDArray[np.float32]:
     tile = job.plan.tile
     values = np.empty((len(weights), len(order.codes)), np.float32)
@@ -177,15 +190,20 @@ def _project(
     tiles = weight_tiles(weights, first_node, tile.nodes)
     for start, rows in _read_tiles(samples, len(order.codes), job.plan):
         by_class, runs = order.runs(start, start + len(rows))
-        project_tile(values, tiles, pad_rows(job.preparation(rows[by_class]), tile.samples), runs, scratch)
+        project_tile(values, tiles, pad_rows(prepare(rows[by_class]), tile.samples), runs, scratch)
     return values
 
 
 def _read_tiles(samples: Source, n_samples: int, plan: FitPlan) -> Iterator[tuple[int, NDArray]]:
-    """Every tile of raw samples with the index of its first, in order, a few at a read."""
+    """Every tile of raw samples with the index of its first, in order, a few at a read.
+
+    Files may have changed since they were surveyed, so what is read from them is checked again.
+    """
     read = open_rows(samples)
     for start, stop in row_ranges(n_samples, rows_per_read(plan.n_inputs)):
         rows = read(start, stop)
+        if not isinstance(samples, np.ndarray):
+            checked_rows(rows, start)
         for low, high in row_ranges(stop - start, plan.tile.samples):
             yield start + low, rows[low:high]
 
@@ -217,12 +235,13 @@ def respond_block(
         values = ModelStore.open(str(job.store)).read_block("projections", block)
     else:
         values = project_block(job, samples, weights, block.start)
-    places = _project(points, ClassOrder(np.zeros(len(points), np.uint8), 1), job, weights, block.start)
+    one_class = ClassOrder(np.zeros(len(points), np.uint8), 1)
+    places = _project(points, one_class, job, weights, block.start, job.preparation.of_new)
     tolerance = node_tolerance(weights, job.preparation.largest)
     activations = np.empty((len(points), job.plan.n_classes, block.n_nodes))
     for k, columns in enumerate(job.plan.class_slices):
         own = np.sort(values[:, columns], axis=1)
-        widths = bandwidths(own, spread_of(own, tolerance, bandwidth_spread), tolerance, rule)
+        widths, _ = bandwidths(own, spread_of(own, tolerance, bandwidth_spread)[0], tolerance, rule)
         for i, (row, width) in enumerate(zip(own, widths, strict=True)):
             activations[:, k, i] = np.exp(log_density(places[i], row, width))
     return activations
@@ -236,11 +255,17 @@ def log_score_rows(
     return network.log_scores(checked_rows(_rows(samples, start, stop), start))
 
 
+def log_score_block(network: FittedNetwork, rows: NDArray, block_info: Any = None) -> NDArray[np.float64]:
+    """One chunk of a lazy array -> (sample, class) ln y; Dask tells where in the array the chunk stands."""
+    start = block_info[None]["array-location"][0][0] if block_info else 0
+    return log_score_rows(network, rows, start)
+
+
 def score_rows(
     network: FittedNetwork, classes: NDArray, samples: Source, store: str, start: int, stop: int | None
-) -> NDArray[np.intp]:
-    """Range of raw samples -> their chunk of labels and scores in the store; returns the class codes."""
+) -> tuple[NDArray[np.intp], str]:
+    """Range of raw samples -> their chunk of labels and scores in the store; returns class codes and the process."""
     scores = log_score_rows(network, samples, start, stop)
     codes = scores.argmax(axis=1)
     ScoreStore.open(store, "r+", finished=False).write(start, classes[codes], scores)
-    return codes
+    return codes, this_process()

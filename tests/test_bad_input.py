@@ -1,12 +1,16 @@
 """Bad input gets one clear sentence and leaves nothing half-written behind."""
 
+import errno
 import shutil
 
 import dask
 import dask.array as da
+import fsspec
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
+from sklearn.exceptions import NotFittedError
 
 import fxdask
 from fxdask import FisherNetworkClassifier
@@ -18,6 +22,7 @@ from fxdask.errors import (
     StoreUnfinishedError,
     WeightStreamError,
 )
+from fxdask.store import model
 
 X = np.random.default_rng(0).standard_normal((40, 4))
 Y = np.arange(40) % 2
@@ -78,20 +83,72 @@ def test_not_finite_in_the_middle_of_scoring(kind, tmp_path):
         data = da.from_array(wide, chunks=(900, 2_000))
     else:
         data = zarr.create_array(tmp_path / "X.zarr", data=wide, chunks=(700, 2_000))
-    with (
-        dask.config.set(scheduler="synchronous"),
-        pytest.raises(InvalidInputError, match="infinity, first in sample 3990, feature 1234"),
-    ):
-        fxdask.batch_score(clf, data, tmp_path / "out.zarr")
-    assert not (tmp_path / "out.zarr").exists()
+    for scheduler in ("synchronous", "threads"):
+        with (
+            dask.config.set(scheduler=scheduler),
+            pytest.raises(InvalidInputError, match="infinity, first in sample 3990, feature 1234"),
+        ):
+            fxdask.batch_score(clf, data, tmp_path / "out.zarr")
+        assert not (tmp_path / "out.zarr").exists()
+
+
+def test_nothing_is_written_after_the_error(tmp_path):
+    """The first chunk is bad, and the others are still being written when that is found."""
+    wide = np.random.default_rng(1).standard_normal((6_000, 2_000)).astype(np.float32)
+    clf = fit(wide[:40])
+    wide[0, 0] = np.nan
+    data = da.from_array(wide, chunks=(1_536, 2_000))
+    for _ in range(10):
+        with dask.config.set(num_workers=4), pytest.raises(InvalidInputError, match="NaN, first in sample 0"):
+            fxdask.batch_score(clf, data, tmp_path / "out.zarr")
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_earlier_scores_stay_until_the_new_ones_are_complete(tmp_path):
+    clf = fit()
+    fxdask.batch_score(clf, X, tmp_path / "out.zarr")
+    before = zarr.open_group(tmp_path / "out.zarr")["scores"][:]
+    with pytest.raises(InvalidInputError, match="NaN"):
+        fxdask.batch_score(clf, with_value(np.nan), tmp_path / "out.zarr", overwrite=True)
+    assert np.array_equal(zarr.open_group(tmp_path / "out.zarr")["scores"][:], before)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.zarr"]
+    fxdask.batch_score(clf, X[:7], tmp_path / "out.zarr", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.zarr"]
+    assert zarr.open_group(tmp_path / "out.zarr")["labels"].shape == (7,)
+
+
+def test_an_earlier_model_stays_until_the_new_one_is_complete(tmp_path):
+    store = tmp_path / "model.zarr"
+    old = fit(store=store)
+    with pytest.raises(InvalidInputError, match="no node tells class"):
+        fit(np.ones((40, 4)), store=store, overwrite=True)
+    assert np.array_equal(fxdask.load(store).divergences_, old.divergences_)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.zarr"]
+    new = fit(store=store, overwrite=True, n_nodes=60)
+    assert new.store_ == str(store)
+    assert fxdask.load(store).n_nodes == 60
+    assert [path.name for path in tmp_path.iterdir()] == ["model.zarr"]
+
+
+def test_samples_that_turn_bad_after_they_were_surveyed(tmp_path):
+    looks = []
+
+    def turning(block):
+        looks.append(1)
+        return block if len(looks) == 1 else np.full_like(block, np.nan)
+
+    data = da.from_array(X, chunks=(40, 4)).map_blocks(turning, dtype=X.dtype, meta=X[:0])
+    with pytest.raises(InvalidInputError, match="Input X contains NaN, first in sample 0, feature 0"):
+        fit(data, store=tmp_path / "model.zarr")
+    assert not (tmp_path / "model.zarr").exists()
 
 
 def test_not_finite_at_predict():
     clf = fit()
-    with pytest.raises(ValueError, match="NaN"):
-        clf.predict(with_value(np.nan))
-    with pytest.raises(InvalidInputError, match="NaN, first in sample"):
-        clf.predict(da.from_array(with_value(np.nan), chunks=(20, 4))).compute()
+    for data in (with_value(np.nan), da.from_array(with_value(np.nan), chunks=(20, 4))):
+        with pytest.raises(InvalidInputError, match="NaN, first in sample 31, feature 2") as error:
+            np.asarray(clf.predict(data))
+        one_sentence(error)
 
 
 def test_another_length_of_y():
@@ -178,19 +235,20 @@ def test_unknown_chunk_sizes():
 @pytest.mark.parametrize("kind", ["numpy", "dask"])
 def test_complex_and_objects(kind):
     wrap = (lambda array: da.from_array(array, chunks=(20, 4))) if kind == "dask" else np.asarray
-    with pytest.raises(ValueError, match="Complex data not supported"):
+    with pytest.raises(InvalidInputError, match="Complex data not supported") as error:
         fit(wrap(X + 1j))
-    with pytest.raises(ValueError, match="could not convert string to float|does not hold numbers"):
-        fit(wrap(np.full((40, 4), "word", dtype=object)))
-    with pytest.raises(ValueError, match="does not hold numbers|string"):
-        fit(wrap(np.full((40, 4), "word")))
+    one_sentence(error)
+    for words in (np.full((40, 4), "word", dtype=object), np.full((40, 4), "word")):
+        with pytest.raises(InvalidInputError, match="could not convert string|does not hold numbers|strings") as error:
+            fit(wrap(words))
+        one_sentence(error)
 
 
 def test_shapes():
-    with pytest.raises(InvalidInputError, match="X has 1 dimensions but needs 2"):
-        fit(da.from_array(X[:, 0]))
-    with pytest.raises(ValueError, match="Expected 2D array"):
-        fit(X[:, 0])
+    for flat in (da.from_array(X[:, 0]), X[:, 0], X[:, 0].tolist()):
+        with pytest.raises(InvalidInputError, match="Expected 2D array: X has 1 dimensions") as error:
+            fit(flat)
+        one_sentence(error)
     with pytest.raises(ValueError, match=r"0 feature\(s\)"):
         fit(da.zeros((40, 0)))
 
@@ -346,6 +404,119 @@ def test_too_little_disk_space(tmp_path):
     with pytest.raises(DiskSpaceError, match=r"needs .*iB but the disk has .*iB free; free some room"):
         fit(store=tmp_path / "model.zarr", n_nodes=too_many)
     assert not (tmp_path / "model.zarr").exists()
+
+
+def test_a_missing_block_chunk_is_an_error_in_responses_and_made_again_by_a_resume(tmp_path):
+    store = tmp_path / "model.zarr"
+    parameters = {"store": store, "keep_projections": "all", "nodes_per_block": 10}
+    expected = fit(**parameters).responses(X[0])
+    (store / "projections" / "c" / "2" / "0").unlink()
+    with pytest.raises(StoreFormatError, match="damaged: projections has no chunk 2"):
+        fxdask.load(store).responses(X[0])
+    unfinish(store)
+    (store / "weights" / "c" / "3" / "0").unlink()
+    resumed = fit(**parameters)
+    assert resumed.fit_info_["n_blocks_resumed"] == 3
+    assert np.array_equal(resumed.responses(X[0]), expected)
+
+
+def test_a_store_whose_creation_was_interrupted_is_made_anew(tmp_path, monkeypatch):
+    store = tmp_path / "model.zarr"
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model, "write_header", full)
+        with pytest.raises(OSError, match="No space left"):
+            fit(store=store)
+    assert store.exists()
+    assert np.array_equal(fit(store=store).divergences_, fit().divergences_)
+
+
+def test_weights_are_not_drawn_from_another_stream(tmp_path):
+    store = tmp_path / "model.zarr"
+    fit(store=store, keep_projections="all")
+    canaries = zarr.open_group(store)["canaries"]
+    canaries[:] = canaries[:] + 1
+    loaded = fxdask.load(store)
+    assert loaded.predict(X).shape == (40,)
+    for call in (lambda: loaded.weights([0]), lambda: loaded.responses(X[0])):
+        with pytest.raises(WeightStreamError, match="draws other weights"):
+            call()
+
+
+def test_a_place_that_holds_something_else_is_not_wiped_at_a_url(tmp_path):
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/letters/dear.txt", b"hello")
+    zarr.create_array("memory://numbers", data=X)
+    for url in ("memory://letters", "memory://numbers"):
+        with pytest.raises(StoreExistsError, match="not an fxdask store; choose another path"):
+            fit(store=url)
+    assert memory.cat("/letters/dear.txt") == b"hello"
+    assert np.array_equal(zarr.open_array("memory://numbers")[:], X)
+    with pytest.raises(InvalidInputError, match="no node tells class"):
+        fit(np.ones((40, 4)), store="memory://model")
+    made = fit(store="memory://model")
+    assert np.array_equal(fxdask.load("memory://model").predict(X), made.predict(X))
+    by_file_url = fit(store=f"file://{tmp_path}/model.zarr")
+    assert by_file_url.store_ == f"{tmp_path}/model.zarr"
+
+
+def test_a_failed_fit_leaves_the_estimator_as_it_was():
+    clf = FisherNetworkClassifier(50, 3)
+    with pytest.raises(InvalidInputError):
+        clf.fit(with_value(np.nan), Y)
+    with pytest.raises(NotFittedError):
+        clf.predict(X)
+    with pytest.raises(NotFittedError):
+        fxdask.batch_score(clf, X, "nowhere.zarr")
+    before = clf.fit(X, Y).predict(X)
+    with pytest.raises(InvalidInputError):
+        clf.fit(with_value(np.nan)[:, :3], Y)
+    assert np.array_equal(clf.predict(X), before)
+
+
+def test_names_of_features_must_match(tmp_path):
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    clf = fit(frame)
+    with pytest.raises(ValueError, match="feature names should match"):
+        clf.predict(frame[list("dcba")])
+    with pytest.raises(InvalidInputError, match="feature names should match"):
+        fxdask.batch_score(clf, frame[list("dcba")], tmp_path / "out.zarr")
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.array(["2020-01-01", "2021-01-01"] * 20, dtype="datetime64[D]"), "labels are numbers, booleans or words"),
+        (np.array([None, "a"] * 20, dtype=object), "mixes kinds of labels"),
+        (np.array([1, "a"] * 20, dtype=object), "mixes kinds of labels"),
+        (np.array([np.nan, 1.0] * 20, dtype=object), "y contains NaN"),
+    ],
+)
+def test_labels_of_odd_kinds(y, message):
+    with pytest.raises(InvalidInputError, match=message):
+        fit(y=y)
+
+
+def test_labels_from_files(tmp_path):
+    words = np.array(["ash", "birch"])[Y]
+    array = zarr.create_array(tmp_path / "words.zarr", shape=(40,), dtype="string")
+    array[:] = words.astype(object)
+    assert fit(y=tmp_path / "words.zarr").classes_.tolist() == ["ash", "birch"]
+    np.save(tmp_path / "one.npy", np.int64(3))
+    with pytest.raises(InvalidInputError, match=r"has shape \(\) but labels are one row"):
+        fit(y=tmp_path / "one.npy")
+
+
+def test_far_outliers_get_a_label_and_no_nan():
+    clf = FisherNetworkClassifier(200, 5).fit(X * np.where(Y, 5, 1)[:, None], Y)
+    for size in (1e10, 1e38, 1e39, 1e300):
+        far = np.array([[size, 0, 0, 0], [0, -size, size, 0]])
+        for method in (clf.predict_proba, clf.predict_log_proba, clf.decision_function):
+            assert np.isfinite(method(far)).all()
+        assert clf.predict(far).tolist() == [1, 1], "the wider class"
 
 
 def test_responses_need_the_training_data():

@@ -150,24 +150,35 @@ def test_a_seed_left_to_chance_is_taken_up_again(two_blobs, tmp_path):
     assert clf.set_params(overwrite=True).fit(X, y).seed_ != first
 
 
-def test_a_disk_that_fills_up_is_told_and_the_same_call_resumes(two_blobs, tmp_path):
-    """A real full disk: a small tmpfs, whose whole pages per file take more than the bytes that were planned."""
+def test_a_disk_that_fills_up_is_told_and_the_same_call_resumes(two_blobs, tmp_path, monkeypatch):
+    """A real full disk: a small tmpfs that another file takes up while blocks are being written."""
     X, y = two_blobs
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], capture_output=True, check=False
+    ).returncode:
         pytest.skip("this machine does not let a test mount a tmpfs")
+    compute_weights, calls = tasks.weight_block, []
+
+    def while_another_file_grows(*arguments):
+        calls.append(arguments)
+        if len(calls) == 4:
+            (disk / "other").write_bytes(bytes(shutil.disk_usage(disk).free - 8192))
+        return compute_weights(*arguments)
+
     try:
         clf = FisherNetworkClassifier(1_000, 3, store=disk / "m.zarr", nodes_per_block=100)
-        with pytest.raises(StoreWriteError, match="No space left on device; free some room and make the same call"):
-            clf.fit(X, y)
-        subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
+        with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
+            patch.setattr(tasks, "weight_block", while_another_file_grows)
+            with pytest.raises(StoreWriteError, match="No space left on device; free some room and make the same call"):
+                clf.fit(X, y)
+        (disk / "other").unlink()
         clf.fit(X, y)
-        assert clf.fit_info_["n_blocks_resumed"] > 0
+        assert clf.fit_info_["n_blocks_resumed"] == 3
         assert np.array_equal(clf.divergences_, FisherNetworkClassifier(1_000, 3).fit(X, y).divergences_)
     finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        subprocess.run(["umount", disk], check=True)
 
 
 def test_bytes_are_the_same_for_one_and_two_blas_threads(two_blobs, tmp_path):

@@ -14,7 +14,7 @@ from fxdask.kernels.preparation import Preparation
 from fxdask.kernels.projection import project_packed
 from fxdask.plan import tile_shape
 
-__all__ = ["COMBINATIONS", "FittedNetwork", "class_probabilities", "class_scores"]
+__all__ = ["COMBINATIONS", "FittedNetwork", "class_probabilities"]
 
 COMBINATIONS = ("sum", "scaled", "log")
 
@@ -61,34 +61,34 @@ class FittedNetwork:
         scores = np.empty((len(samples), len(self.log_priors)))
         for start in range(0, len(samples), tile.samples):
             part = slice(start, start + tile.samples)
-            values = project_packed(self.weights, self.preparation(samples[part]), tile)
-            scores[part] = class_scores(self.log_densities(values), self)
+            scores[part] = self.class_scores(project_packed(self.weights, self.preparation.of_new(samples[part]), tile))
         return scores
 
-    def log_densities(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
-        """(u, sample) node values -> (class, u, sample) ln f; -inf where the class does not use the node."""
-        needed = np.ones_like(self.member) if self.combine == "log" else self.member
-        result = np.full((*self.member.shape, values.shape[1]), -np.inf)
-        for k, u in np.argwhere(needed):
-            result[k, u] = log_density(values[u], self._ascending[k][u], self.bandwidth[k, u])
-        return result
+    def class_scores(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(u, sample) node values -> (sample, class) ln y by the combination rule.
 
+        ``sum``: the sum of f over the class's nodes; ``scaled``: each f times its node's spread;
+        ``log``: the sum of ln f over all classes' nodes.
+        """
+        scores = np.empty((values.shape[1], len(self.log_priors)))
+        for k, log_prior in enumerate(self.log_priors):
+            if self.combine == "log":
+                joined = np.zeros(values.shape[1])
+                for u in range(len(self.nodes)):
+                    joined += self._log_density(k, u, values[u])
+            else:
+                own = np.flatnonzero(self.member[k]).tolist()
+                terms = np.array([self._log_density(k, u, values[u]) for u in own])
+                if self.combine == "scaled":
+                    # A class that is constant at a node is as wide as its bandwidth.
+                    width = np.where(self.spread[k] > 0, self.spread[k], self.bandwidth[k])
+                    terms += np.log(width[own])[:, None]
+                joined = logsumexp(terms, axis=0)
+            scores[:, k] = joined + log_prior
+        return scores
 
-def class_scores(log_densities: NDArray[np.float64], network: FittedNetwork) -> NDArray[np.float64]:
-    """(class, u, sample) ln f -> (sample, class) ln y by the network's combination rule.
-
-    ``sum``: the sum of f over the class's nodes; ``scaled``: each f times its node's spread;
-    ``log``: the sum of ln f over all classes' nodes.
-    """
-    if network.combine == "log":
-        joined = log_densities.sum(axis=1)
-    elif network.combine == "scaled":
-        # A class that is constant at a node is as wide as its bandwidth.
-        width = np.where(network.spread > 0, network.spread, network.bandwidth)
-        joined = logsumexp(log_densities + np.log(width)[:, :, None], axis=1)
-    else:
-        joined = logsumexp(log_densities, axis=1)
-    return (joined + network.log_priors[:, None]).T
+    def _log_density(self, k: int, u: int, points: NDArray[np.float32]) -> NDArray[np.float64]:
+        return log_density(points, self._ascending[k][u], self.bandwidth[k, u])
 
 
 def class_probabilities(log_scores: NDArray[np.float64]) -> NDArray[np.float64]:

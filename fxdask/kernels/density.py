@@ -31,14 +31,18 @@ def sheather_jones(values: NDArray[np.floating], sigma: float) -> float:
 
     The bandwidth solves ``t = xi gamma^[5](t)`` (Botev, Grotowski and Kroese, Annals of
     Statistics 38, 2010) on the cosine transform of a histogram over twice the data's range.
-    Where the equation has no root between zero and a tenth of that range, or the values do
-    not vary, Silverman's rule is used instead.
+    Where the equation has no root up to t = 0.1, as with very few values or values that do not
+    vary, Silverman's rule is used instead.
     """
-    values = np.asarray(values, dtype=np.float64)
+    found = _sheather_jones_root(np.asarray(values, dtype=np.float64))
+    return silverman(values, sigma) if found is None else found
+
+
+def _sheather_jones_root(values: NDArray[np.float64]) -> float | None:
     low, high = values.min(), values.max()
     span = 2.0 * (high - low)
     if not span > 0:
-        return silverman(values, sigma)
+        return None
     edges = np.linspace(low - span / 4, high + span / 4, SHEATHER_JONES_BINS + 1)
     share = np.histogram(values, edges)[0] / len(values)
     power = (dct(share)[1:] / 2) ** 2
@@ -48,12 +52,12 @@ def sheather_jones(values: NDArray[np.floating], sigma: float) -> float:
     def excess(t: float) -> float:
         return t - _plug_in(t, n_distinct, frequency, power)
 
-    # The smallest root is the wanted one; beyond a tenth of the range every structure is gone.
-    trial = np.geomspace(1e-12, 0.01, 25)
+    # The smallest root is the wanted one: a larger one smooths real structure away.
+    trial = np.geomspace(1e-12, 0.1, 30)
     signs = np.array([excess(t) for t in trial])
     crossing = np.flatnonzero((signs[:-1] < 0) & (signs[1:] >= 0))
     if not len(crossing):
-        return silverman(values, sigma)
+        return None
     root = brentq(excess, trial[crossing[0]], trial[crossing[0] + 1])
     return float(np.sqrt(root) * span)
 
@@ -90,17 +94,19 @@ def bandwidths(
     spread: NDArray[np.float64],
     tolerance: NDArray[np.float64],
     rule: str | float,
-) -> NDArray[np.float64]:
-    """(node, sample) values of one class, (node,) spread and tolerance -> (node,) bandwidth.
+) -> tuple[NDArray[np.float64], int]:
+    """(node, sample) values of one class, (node,) spread and tolerance -> (node,) bandwidth, and fallbacks taken.
 
     A rule's result is floored at the tolerance, so that a class that is constant at a node
     still has a density; a number is taken as it is.
     """
     if not isinstance(rule, str):
-        return np.full(len(values), float(rule))
+        return np.full(len(values), float(rule)), 0
     chosen = BANDWIDTHS[rule]
     found = np.array([chosen(row, float(sigma)) for row, sigma in zip(values, spread, strict=True)])
-    return np.maximum(found, tolerance)
+    simple = np.array([silverman(row, float(sigma)) for row, sigma in zip(values, spread, strict=True)])
+    n_fallbacks = int((found == simple).sum()) if chosen is sheather_jones else 0
+    return np.maximum(found, tolerance), n_fallbacks
 
 
 def log_density(

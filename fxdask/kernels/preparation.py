@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "LARGEST_PRODUCT",
     "NORMALIZATIONS",
     "FeatureSummary",
     "Preparation",
@@ -19,6 +20,9 @@ __all__ = [
 ]
 
 NORMALIZATIONS = (None, "sample", "feature")
+
+# Weights beyond six standard deviations do not occur; a product with more must still fit float32.
+LARGEST_PRODUCT = float(np.finfo(np.float32).max) / 8
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,26 @@ class Preparation:
         if self.scale is not None:
             prepared *= self.scale
         return prepared.astype(np.float32, copy=False)
+
+    def of_new(self, samples: NDArray) -> NDArray[np.float32]:
+        """(sample, input) raw samples that no survey has seen -> (sample, input) float32, finite.
+
+        A sample so far out that its products would leave float32 is drawn nearer along its own
+        direction: it stays farther out than anything else, and keeps its class.
+        """
+        bound = LARGEST_PRODUCT / samples.shape[1]
+        with np.errstate(over="ignore"):
+            prepared = self(samples)
+        far = np.flatnonzero(~(np.abs(prepared).max(axis=1, initial=0) <= bound))
+        if len(far):
+            wide = samples[far].astype(np.float64)
+            # Quarters, and a largest value of one before scaling, keep every step within float64.
+            rows = wide / 4 - self.shift / 4
+            rows /= np.abs(rows).max(axis=1, keepdims=True)
+            if self.scale is not None:
+                rows *= self.scale
+            prepared[far] = rows * (bound / np.abs(rows).max(axis=1, keepdims=True))
+        return prepared
 
 
 def summarize(samples: NDArray, normalize: str | None) -> FeatureSummary:
@@ -122,7 +146,13 @@ def preparation_from(summary: FeatureSummary, normalize: str | None, dtype: np.d
 def _standardize_rows(samples: NDArray) -> NDArray[np.float64]:
     """(sample, input) -> each sample with mean 0 and standard deviation 1; a constant sample becomes 0."""
     rows = samples.astype(np.float64)
-    constant = rows.min(axis=1) == rows.max(axis=1)
+    lowest, highest = rows.min(axis=1), rows.max(axis=1)
+    constant = lowest == highest
+    reach = np.maximum(np.abs(lowest), np.abs(highest))
+    extreme = np.flatnonzero((reach > 1e100) | (reach < 1e-100))
+    if len(extreme):
+        # By a power of two, which changes no digit: squares must neither overflow nor vanish.
+        rows[extreme] = np.ldexp(rows[extreme], -np.frexp(reach[extreme])[1][:, None])
     rows -= (np.add.reduce(rows, axis=1) / rows.shape[1])[:, None]
     deviation = np.sqrt(np.add.reduce(np.square(rows), axis=1) / rows.shape[1])
     rows[constant] = 0.0

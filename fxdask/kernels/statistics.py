@@ -68,9 +68,12 @@ def class_statistics(
     return result
 
 
-def spread_of(values: NDArray[np.float32], tolerance: NDArray[np.float64], spread: str) -> NDArray[np.float64]:
-    """(node, sample) values of one class -> (node,) spread with the same fallbacks."""
-    return _spread_with_fallback(values, _Ordered(values), spread, tolerance)[0]
+def spread_of(
+    values: NDArray[np.float32], tolerance: NDArray[np.float64], spread: str
+) -> tuple[NDArray[np.float64], int]:
+    """(node, sample) values of one class -> (node,) spread with the same fallbacks, and how many were taken."""
+    sigma, source = _spread_with_fallback(values, _Ordered(values), spread, tolerance)
+    return sigma, int((source != SPREAD_SOURCES.index(spread)).sum())
 
 
 class _Ordered:

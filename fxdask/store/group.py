@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 import zarr
 import zarr.errors
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore
 
 from fxdask.errors import (
     DiskSpaceError,
@@ -24,14 +26,18 @@ from fxdask.store.layout import FORMAT
 
 __all__ = [
     "Mode",
+    "begin_group",
     "check_room",
-    "create_group",
     "finish_group",
+    "has_chunk",
+    "move_into_place",
     "open_group",
     "peek_header",
     "remove_group",
     "store_url",
     "stored_array",
+    "working_url",
+    "write_header",
     "writing",
 ]
 
@@ -42,7 +48,7 @@ Mode = Literal["r", "r+"]
 
 def store_url(place: str | Path) -> str:
     """A path or URL -> an address that means the same in every process of this machine."""
-    text = str(place)
+    text = str(place).removeprefix("file://")
     return str(Path(text).expanduser().absolute()) if _is_local(text) else text
 
 
@@ -62,6 +68,8 @@ def peek_header(url: str) -> dict[str, Any] | None:
     header = group.attrs.asdict().get(HEADER)
     if not isinstance(header, dict) or not isinstance(header.get("format"), int):
         raise StoreExistsError(f"{url} is a Zarr group but not an fxdask store; choose another path")
+    if header.get("begun"):
+        return None
     if header["format"] > FORMAT:
         raise StoreFormatError(
             f"{url} has store format {header['format']} but this fxdask reads formats up to {FORMAT}; upgrade fxdask"
@@ -96,11 +104,23 @@ def stored_array(group: zarr.Group, url: str, name: str) -> zarr.Array:
     return array.with_config({"write_empty_chunks": True})
 
 
-def create_group(url: str, kind: str, facts: Mapping[str, Any]) -> tuple[zarr.Group, dict[str, Any]]:
-    """An empty group with a header of these facts, in place of whatever fxdask store was there."""
+def has_chunk(array: zarr.Array, index: tuple[int, ...]) -> bool:
+    """Whether a chunk is there by name: where it is not, Zarr reads zeros without a word."""
+    return sync((array.store_path / array.metadata.encode_chunk_key(index)).exists())
+
+
+def begin_group(url: str, kind: str) -> zarr.Group:
+    """An empty group in place of whatever fxdask store was there; until it has a header it counts as nothing."""
+    with writing(url):
+        return zarr.open_group(url, mode="w", attributes={HEADER: {"kind": kind, "format": FORMAT, "begun": True}})
+
+
+def write_header(group: zarr.Group, url: str, kind: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The header, once every array that it speaks of is there."""
     header = {**facts, "kind": kind, "format": FORMAT, "finished": False}
     with writing(url):
-        return zarr.open_group(url, mode="w", attributes={HEADER: header}), header
+        group.attrs.put({HEADER: header})
+    return header
 
 
 def finish_group(group: zarr.Group, url: str, header: dict[str, Any], **facts: Any) -> None:
@@ -110,13 +130,32 @@ def finish_group(group: zarr.Group, url: str, header: dict[str, Any], **facts: A
         group.attrs.put({HEADER: header})
 
 
+def working_url(url: str, header: Mapping[str, Any] | None) -> str:
+    """Where to work when a finished store is to be replaced: beside it, so that it stays until the new one is done.
+
+    Object stores cannot rename, so there the old store makes way first.
+    """
+    return f"{url}.next" if header is not None and header["finished"] and _is_local(url) else url
+
+
+def move_into_place(url: str, final: str) -> None:
+    """Let a finished store take the place of the one that it replaces."""
+    if url == final:
+        return
+    with writing(final):
+        old = Path(f"{final}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        Path(final).rename(old)
+        Path(url).rename(final)
+        shutil.rmtree(old, ignore_errors=True)
+
+
 def remove_group(url: str) -> None:
     """Take away a store that this call created."""
     if _is_local(url):
         shutil.rmtree(url, ignore_errors=True)
     else:
-        group = zarr.open_group(url, mode="w")
-        del group.attrs[HEADER]
+        sync(FsspecStore.from_url(url).clear())
 
 
 def check_room(url: str, needed_bytes: int) -> None:
@@ -144,9 +183,9 @@ def writing(url: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno == errno.ENOSPC:
-            remedy = "free some room and make the same call again: it goes on where it stopped"
+            remedy = "free some room and make the same call again: it takes up the work"
         else:
-            remedy = "once that is mended the same call goes on where it stopped"
+            remedy = "once that is mended the same call takes up the work"
         raise StoreWriteError(f"could not write to {url}: {reason}; {remedy}") from error
 
 
@@ -156,6 +195,6 @@ def _is_local(url: str) -> bool:
 
 def _is_occupied(url: str) -> bool:
     if not _is_local(url):
-        return False
+        return not sync(FsspecStore.from_url(url).is_empty(""))
     place = Path(url)
     return place.is_file() or (place.is_dir() and any(place.iterdir()))

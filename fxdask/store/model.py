@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from fxdask.errors import StoreFormatError
 from fxdask.plan import FitPlan, NodeBlock, rows_per_read
-from fxdask.store.group import Mode, create_group, finish_group, open_group, stored_array, writing
+from fxdask.store.group import (
+    Mode,
+    begin_group,
+    finish_group,
+    has_chunk,
+    open_group,
+    stored_array,
+    write_header,
+    writing,
+)
 from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS, ArraySpec, create_array
 
 __all__ = ["ModelStore"]
@@ -33,7 +42,15 @@ class ModelStore:
         return cls(url, *open_group(url, "model", mode, finished=finished))
 
     @classmethod
-    def create(cls, url: str, plan: FitPlan, facts: Mapping[str, Any], *, keep_all_projections: bool) -> ModelStore:
+    def create(
+        cls,
+        url: str,
+        plan: FitPlan,
+        facts: Mapping[str, Any],
+        canaries: NDArray[np.float32],
+        *,
+        keep_all_projections: bool,
+    ) -> ModelStore:
         """An empty model store with every block array in place, replacing what fxdask had there."""
         sizes = {
             "node": plan.n_nodes,
@@ -42,13 +59,17 @@ class ModelStore:
             "sample": plan.n_samples,
             "block": plan.n_blocks,
         }
-        group, header = create_group(url, "model", {**facts, "sizes": sizes, "nodes_per_block": plan.nodes_per_block})
+        group = begin_group(url, "model")
         with writing(url):
             for spec in BLOCK_ARRAYS:
                 if spec.name != "projections" or keep_all_projections:
                     create_array(group, spec, sizes, plan.nodes_per_block)
             create_array(group, SPECS["blocks_done"], sizes)
-        return cls(url, group, header)
+        store = cls(url, group, {})
+        store.write("canaries", canaries)
+        facts = {**facts, "sizes": sizes, "nodes_per_block": plan.nodes_per_block}
+        store.header = write_header(group, url, "model", facts)
+        return store
 
     # Blocks
 
@@ -60,15 +81,22 @@ class ModelStore:
             self._array("blocks_done")[block.index] = 1
 
     def is_done(self, block: NodeBlock) -> bool:
-        """Whether the block's mark is there; it is written after the block's data."""
-        return bool(self._array("blocks_done")[block.index])
+        """Whether the block's mark is there, which is written after its data, and the data still are."""
+        marked = bool(self._array("blocks_done")[block.index])
+        return marked and all(self._has_chunk(spec, block) for spec in BLOCK_ARRAYS if spec.name in self)
+
+    def _has_chunk(self, spec: ArraySpec, block: NodeBlock) -> bool:
+        index = tuple(block.index if dimension == "node" else 0 for dimension in spec.dimensions)
+        return has_chunk(self._array(spec.name), index)
 
     def blocks_done(self) -> NDArray[np.bool_]:
         """(block,) which blocks are marked."""
         return np.asarray(self._array("blocks_done")[:]).astype(bool)
 
     def read_block(self, name: str, block: NodeBlock) -> NDArray:
-        """One chunk of one block array."""
+        """One chunk of one block array; a missing one is an error, where Zarr would read zeros."""
+        if not self._has_chunk(SPECS[name], block):
+            raise StoreFormatError(f"{self.url} is damaged: {name} has no chunk {block.index}")
         return np.asarray(self._array(name)[_along(SPECS[name], "node", block.start, block.stop)])
 
     # Whole arrays
@@ -85,12 +113,15 @@ class ModelStore:
 
     def read(self, name: str) -> NDArray:
         """One whole array; a missing chunk is an error, where Zarr would read zeros."""
+        self._check_complete(name)
+        return np.asarray(self._array(name)[...])
+
+    def _check_complete(self, name: str) -> None:
         array = self._array(name)
         if array.nchunks_initialized != array.nchunks:
             raise StoreFormatError(
                 f"{self.url} is damaged: {name} has {array.nchunks_initialized} of its {array.nchunks} chunks"
             )
-        return np.asarray(array[...])
 
     # Samples kept beside the blocks while fitting, for workers that cannot see the caller's memory
 
@@ -118,7 +149,10 @@ class ModelStore:
             del self._group["samples"]
 
     def finish(self, **facts: Any) -> None:
-        """Mark the model as complete, after everything else is written."""
+        """Mark the model as complete, after everything else is written and every block is there by name."""
+        for spec in BLOCK_ARRAYS:
+            if spec.name in self:
+                self._check_complete(spec.name)
         finish_group(self._group, self.url, self.header, **facts)
 
     def _array(self, name: str) -> zarr.Array:

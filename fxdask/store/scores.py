@@ -9,7 +9,7 @@ import zarr
 from numpy.typing import NDArray
 
 from fxdask.plan import rows_per_read
-from fxdask.store.group import Mode, create_group, finish_group, open_group, stored_array, writing
+from fxdask.store.group import Mode, begin_group, finish_group, open_group, stored_array, write_header, writing
 from fxdask.store.layout import SCORE_ARRAYS, create_array
 
 __all__ = ["ScoreStore"]
@@ -31,12 +31,13 @@ class ScoreStore:
     @classmethod
     def create(cls, url: str, n_samples: int, n_inputs: int, classes: NDArray, facts: dict[str, Any]) -> ScoreStore:
         """Empty labels and scores, replacing what fxdask had there."""
-        group, header = create_group(url, "scores", {**facts, "n_samples": n_samples, "n_inputs": n_inputs})
+        group = begin_group(url, "scores")
         sizes = {"sample": n_samples, "class": len(classes)}
         label_type = classes.dtype.str if classes.dtype.kind in "biuf" else "string"
         with writing(url):
             for spec in SCORE_ARRAYS:
                 create_array(group, spec, sizes, rows_per_read(n_inputs), spec.dtype or label_type)
+        header = write_header(group, url, "scores", {**facts, "n_samples": n_samples, "n_inputs": n_inputs})
         return cls(url, group, header)
 
     def write(self, start: int, labels: NDArray, scores: NDArray[np.float64]) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from fxdask.kernels.decision import COMBINATIONS, FittedNetwork, class_probabilities, class_scores
+from fxdask.kernels.decision import COMBINATIONS, FittedNetwork, class_probabilities
 from fxdask.kernels.preparation import Preparation
 
 
@@ -41,7 +41,7 @@ def test_scores_and_labels_equal_the_oracle(combine, seed, n_classes, n_nodes, f
     counts = rng.integers(2, 9, n_classes).tolist()
     net = network(rng, n_classes, n_nodes, counts, combine)
     points = (far * rng.standard_normal((n_nodes, 5))).astype(np.float32)
-    got = class_scores(net.log_densities(points), net)
+    got = net.class_scores(points)
     codes = np.repeat(np.arange(n_classes), counts)
     selected = [np.flatnonzero(row).tolist() for row in net.member]
     want = oracles.log_scores(
@@ -56,7 +56,7 @@ def test_a_far_outlier_still_has_a_class():
     rng = np.random.default_rng(0)
     net = network(rng, 2, 1, [50, 50], "sum")
     net.bandwidth[:] = [[0.1], [1.0]]
-    scores = class_scores(net.log_densities(np.array([[1e4]], np.float32)), net)
+    scores = net.class_scores(np.array([[1e4]], np.float32))
     assert np.isfinite(scores).all()
     assert np.exp(scores).max() == 0
     assert scores.argmax() == 1

@@ -75,7 +75,7 @@ def test_sheather_jones_finds_the_width_of_one_mode_among_two():
     assert found < silverman(modes, float(modes.std())) / 10
 
 
-@pytest.mark.parametrize("count", [200, 5_000])
+@pytest.mark.parametrize("count", [40, 200, 5_000])
 def test_sheather_jones_is_near_silverman_on_normal_data_and_follows_the_scale(count):
     values = np.random.default_rng(5).standard_normal(count)
     found = sheather_jones(values, 1.0)
@@ -102,7 +102,16 @@ def test_sheather_jones_is_always_a_width(values):
 def test_a_rule_is_floored_at_the_tolerance_and_a_number_is_taken_as_it_is():
     values = np.ones((2, 10), np.float32)
     spread, tolerance = np.array([0.0, 3.0]), np.array([1e-4, 1e-4])
-    found = bandwidths(values, spread, tolerance, "silverman")
+    found, n_fallbacks = bandwidths(values, spread, tolerance, "silverman")
+    assert n_fallbacks == 0
     assert found[0] == 1e-4
     assert found[1] == pytest.approx(oracles.silverman(values[1], 3.0))
-    assert bandwidths(values, spread, tolerance, 1e-6).tolist() == [1e-6, 1e-6]
+    assert bandwidths(values, spread, tolerance, 1e-6)[0].tolist() == [1e-6, 1e-6]
+
+
+def test_fallbacks_to_silverman_are_counted():
+    rng = np.random.default_rng(6)
+    values = np.stack([rng.standard_normal(100), np.full(100, 2.0)]).astype(np.float32)
+    found, n_fallbacks = bandwidths(values, np.array([1.0, 0.0]), np.array([1e-6, 1e-6]), "sheather_jones")
+    assert n_fallbacks == 1
+    assert found[1] == 1e-6

@@ -61,3 +61,26 @@ def test_a_summary_tells_of_what_is_not_finite(bad, how):
     assert summarize(X, how).is_finite
     X[4, 1] = bad
     assert not summarize(X, how).is_finite
+
+
+@pytest.mark.parametrize("how", [None, "sample", "feature"])
+@pytest.mark.parametrize("size", [1e30, 1e38, 1e39, 1e300, 1.7e308])
+def test_samples_far_out_stay_finite_and_keep_their_direction(how, size):
+    X = np.random.default_rng(4).standard_normal((50, 3))
+    got = prepared(X, how)
+    far = np.array([[size, -size / 2, 0.0], [0.0, 0.0, -size]])
+    near = got.of_new(X)
+    assert np.array_equal(near, got(X))
+    out = got.of_new(far).astype(float)
+    assert np.isfinite(out).all()
+    assert (np.abs(out) * 3 <= 3.41e38 / 8).all()
+    if how is None:
+        np.testing.assert_allclose(out[0] / out[0, 0], [1, -0.5, 0], atol=1e-6)
+    if how != "sample":
+        assert (np.abs(out).max(axis=1) > 1e29).all()
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-150, 1e150, 1e300])
+def test_each_sample_may_have_any_scale(scale):
+    X = np.random.default_rng(5).standard_normal((30, 4))
+    np.testing.assert_allclose(prepared(X * scale, "sample")(X * scale), prepared(X, "sample")(X), atol=1e-6)
