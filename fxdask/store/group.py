@@ -155,7 +155,7 @@ def remove_group(url: str) -> None:
     if _is_local(url):
         shutil.rmtree(url, ignore_errors=True)
     else:
-        sync(FsspecStore.from_url(url).clear())
+        sync(FsspecStore.from_url(url).delete_dir(""))
 
 
 def check_room(url: str, needed_bytes: int) -> None:
