@@ -1,5 +1,6 @@
 """The same calls on worker processes: the blocks run there, and the bytes are the same."""
 
+import asyncio
 import json
 import logging
 import os
@@ -73,7 +74,9 @@ def test_without_a_store_results_return_through_the_graph(client, data, referenc
 
 def test_scoring_and_responses_on_the_workers(client, data, reference, tmp_path):
     threaded, store = reference
-    fxdask.batch_score(store, data, tmp_path / "scored.zarr")
+    result = fxdask.batch_score(store, data, tmp_path / "scored.zarr")
+    if not isinstance(data, np.ndarray):
+        assert set(result.chunks_by_process) <= worker_processes(client)
     assert np.array_equal(zarr.open_group(tmp_path / "scored.zarr")["labels"][:], threaded.predict(X))
     lazy = threaded.predict(da.from_array(X, chunks=(400, 20)))
     assert np.array_equal(lazy.compute(), threaded.predict(X))
@@ -98,6 +101,26 @@ def test_bad_samples_on_the_workers(client, lazy, tmp_path):
     with pytest.raises(InvalidInputError, match="NaN, first in sample 1400"):
         FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "m.zarr").fit(data, Y)
     assert not (tmp_path / "m.zarr").exists()
+
+
+def test_nothing_is_written_after_an_error_on_the_workers(client, tmp_path):
+    wide = np.random.default_rng(1).standard_normal((6_000, 2_000)).astype(np.float32)
+    clf = FisherNetworkClassifier(40, 2).fit(wide[:60], Y[:60])
+    wide[0, 0] = np.nan
+    zarr.create_array(tmp_path / "X.zarr", data=wide, chunks=(1_536, 2_000))
+    for _ in range(3):
+        with pytest.raises(InvalidInputError, match="NaN, first in sample 0"):
+            fxdask.batch_score(clf, tmp_path / "X.zarr", tmp_path / "out.zarr")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["X.zarr"]
+
+
+def test_an_asynchronous_client_is_refused(address):
+    async def fit():
+        async with Client(address, asynchronous=True):
+            FisherNetworkClassifier(**PARAMETERS).fit(X, Y)
+
+    with pytest.raises(ClusterError, match="asynchronous Client"):
+        asyncio.run(fit())
 
 
 def test_a_fit_inside_a_task_does_not_wait_for_its_own_cluster(client, reference):
