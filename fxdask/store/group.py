@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 HEADER = "fxdask"
+KINDS = ("model", "scores")
 
 Mode = Literal["r", "r+"]
 
@@ -53,43 +54,51 @@ def store_url(place: str | Path) -> str:
 
 
 def peek_header(url: str) -> dict[str, Any] | None:
-    """The header of the store at this place; None where there is nothing at all.
+    """The header of the store at this place; None where there is nothing, or only a creation that was cut off.
 
     Something else than an fxdask store of a readable format is an error.
     """
+    found = _look(url, "r")
+    return None if found is None else found[1]
+
+
+def _look(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
     try:
-        group = zarr.open_group(url, mode="r")
+        group = zarr.open_group(url, mode=mode)
     except (FileNotFoundError, zarr.errors.GroupNotFoundError, zarr.errors.ContainsArrayError):
         if _is_occupied(url):
             raise StoreExistsError(f"{url} exists but is not an fxdask store; choose another path") from None
         return None
-    except (zarr.errors.BaseZarrError, ValueError, TypeError, KeyError) as error:
+    except (zarr.errors.BaseZarrError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreFormatError(f"{url} is not a readable Zarr group: {error}") from error
     header = group.attrs.asdict().get(HEADER)
     if not isinstance(header, dict) or not isinstance(header.get("format"), int):
         raise StoreExistsError(f"{url} is a Zarr group but not an fxdask store; choose another path")
-    if header.get("begun"):
-        return None
     if header["format"] > FORMAT:
         raise StoreFormatError(
             f"{url} has store format {header['format']} but this fxdask reads formats up to {FORMAT}; upgrade fxdask"
         )
-    return header
+    if header.get("begun"):
+        return None
+    if header.get("kind") not in KINDS or not isinstance(header.get("finished"), bool):
+        raise StoreFormatError(f"{url} is damaged: its header does not say what it holds, or whether that is complete")
+    return group, header
 
 
 def open_group(url: str, kind: str, mode: Mode = "r", *, finished: bool = True) -> tuple[zarr.Group, dict[str, Any]]:
     """Open a store of this kind ("model" or "scores"); with ``finished``, only a finished one."""
     try:
-        header = peek_header(url)
+        found = _look(url, mode)
     except StoreExistsError as error:
         raise StoreFormatError(str(error).replace("; choose another path", "")) from None
-    if header is None:
+    if found is None:
         raise StoreFormatError(f"there is no fxdask store at {url}")
-    if header.get("kind") != kind:
-        raise StoreFormatError(f"{url} holds {header.get('kind')!r}, not {kind!r}")
-    if finished and not header.get("finished"):
+    group, header = found
+    if header["kind"] != kind:
+        raise StoreFormatError(f"{url} holds {header['kind']!r}, not {kind!r}")
+    if finished and not header["finished"]:
         raise StoreUnfinishedError(f"{url} was begun but never finished; run the same call again to finish it")
-    return zarr.open_group(url, mode=mode), header
+    return group, header
 
 
 def stored_array(group: zarr.Group, url: str, name: str) -> zarr.Array:
