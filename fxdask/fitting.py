@@ -189,7 +189,7 @@ def _check_usable(summary: FitSummary, classes: NDArray) -> None:
             warnings.warn(
                 f"class {label} has only {count} usable nodes of the {wanted} asked for; those are used",
                 FewUsableNodesWarning,
-                stacklevel=6,
+                stacklevel=5,
             )
 
 

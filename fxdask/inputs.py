@@ -73,6 +73,8 @@ def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
 
 def _in_memory(X: Any, min_samples: int, name: str) -> NDArray:
     """An array, a frame or lists -> a NumPy array, by scikit-learn's rules but in one sentence where it refuses."""
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise InvalidInputError(f"{name} has masked values; fill them or leave those samples out")
     # What check_array says of these two is true but many lines long.
     if isinstance(X, (np.ndarray, list, tuple)):
         with contextlib.suppress(ValueError, TypeError):

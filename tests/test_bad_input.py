@@ -253,6 +253,11 @@ def test_shapes():
         fit(da.zeros((40, 0)))
 
 
+def test_masked_values():
+    with pytest.raises(InvalidInputError, match="X has masked values"):
+        fit(np.ma.masked_greater(X, 1.0))
+
+
 def test_values_beyond_float32():
     with pytest.raises(InvalidInputError, match="leave float32's range; scale X down"):
         fit(X * 1e200)
