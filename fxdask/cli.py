@@ -35,7 +35,9 @@ class _Bandwidth(click.ParamType):
         if value in BANDWIDTHS or isinstance(value, float):
             return value
         try:
-            return float(value)
+            if float(value) > 0:
+                return float(value)
+            self.fail(f"{value} is not above 0", param, ctx)
         except ValueError:
             self.fail(f"{value!r} is neither a number nor one of {', '.join(BANDWIDTHS)}", param, ctx)
 
@@ -91,6 +93,8 @@ def fit(
 ) -> None:
     """Fit SAMPLES with LABELS (Zarr arrays or .npy files) into the model STORE."""
     _start_logging(verbose)
+    if parameters["n_selected"] > parameters["n_nodes"]:
+        raise click.UsageError(f"--selected {parameters['n_selected']} is more than --nodes {parameters['n_nodes']}")
     classifier = FisherNetworkClassifier(
         store=store,
         normalize=None if normalize == "none" else normalize,

@@ -11,6 +11,7 @@ __all__ = [
     "StoreUnfinishedError",
     "StoreWriteError",
     "WeightStreamError",
+    "ZeroSpreadWarning",
 ]
 
 
@@ -52,3 +53,7 @@ class WeightStreamError(FxdaskError):
 
 class FewUsableNodesWarning(UserWarning):
     """Fewer nodes than asked for separate the classes at all."""
+
+
+class ZeroSpreadWarning(UserWarning):
+    """A class counts as constant at most of the nodes."""

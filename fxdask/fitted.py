@@ -19,7 +19,8 @@ from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.preparation import Preparation
 from fxdask.kernels.weights import CANARY_INPUTS, SCHEME, canary_nodes, weight_rows
 from fxdask.plan import FitPlan, format_bytes
-from fxdask.store.group import check_room, peek_header, working_url
+from fxdask.store.group import check_room, peek_header, refuse_foreign_files, working_url
+from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS
 from fxdask.store.model import ModelStore
 from fxdask.tasks import FitJob, FitSummary
 
@@ -66,7 +67,8 @@ class TrainingData:
 
     def labels_digest(self) -> str:
         """Digest of the classes and of every sample's class."""
-        named = json.dumps(_classes_to_json(self.classes)).encode()
+        kind = "text" if self.classes.dtype.kind in "UO" else self.classes.dtype.kind
+        named = json.dumps([kind, self.classes.tolist()]).encode()
         return hashlib.sha256(named + np.asarray(self.codes, "<i4").tobytes()).hexdigest()
 
 
@@ -112,10 +114,12 @@ def open_job_store(
     wanted = _identity(settings, data, seen, plan)
     header = peek_header(url)
     if overwrite and header is not None and header["kind"] == "model":
-        url = working_url(url, header)
-        header = peek_header(url)
-        if header is not None and _differences(header, wanted):
-            header = None
+        refuse_foreign_files(url, (spec.name for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS)))
+    if overwrite and (header is None or header["kind"] == "model"):
+        # The name holds a digest of the job, so that an equal call finds what was begun, and no other does.
+        begun = working_url(url, hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16])
+        if header is not None or peek_header(begun) is not None:
+            url, header = begun, peek_header(begun)
     needed = plan.store_bytes(keep_all_projections=settings.keep_projections == "all", staged_bytes=staged_bytes)
     if header is not None:
         _refuse_other_job(url, header, wanted)

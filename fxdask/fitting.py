@@ -13,7 +13,7 @@ from dask.array import Array as DaskArray
 from numpy.typing import NDArray
 
 from fxdask import graph
-from fxdask.errors import FewUsableNodesWarning, InvalidInputError
+from fxdask.errors import FewUsableNodesWarning, InvalidInputError, ZeroSpreadWarning
 from fxdask.fitted import (
     FitSettings,
     FittedModel,
@@ -36,7 +36,7 @@ from fxdask.progress import progress_bar
 from fxdask.store.group import move_into_place, remove_group
 from fxdask.store.model import ModelStore
 from fxdask.store.samples import ZarrAddress
-from fxdask.tasks import FitJob, FitSummary
+from fxdask.tasks import FitJob, FitSummary, as_declared
 
 __all__ = ["fit_model"]
 
@@ -119,6 +119,7 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
     with progress_bar("fitting", shown=fit.verbose) as progress:
         summary = graph.fit_blocks(job, handle, progress)
     _check_usable(summary, fit.data.classes)
+    _warn_of_zero_spreads(summary.source_counts, fit.data.classes)
     # An array of this process is projected here; what the workers have of it is a copy.
     here = samples.handle if isinstance(samples.handle, np.ndarray) else handle
     network, bandwidth_fallbacks = _select(fit.settings, job, here, summary)
@@ -154,6 +155,7 @@ def _in_memory_without_store(samples: Samples, store: str | None) -> Samples:
     """Without a store there is nowhere to copy a Dask array's values to but memory."""
     if store is None and isinstance(samples.handle, DaskArray):
         (array,) = dask.compute(samples.handle)
+        array = as_declared(array, (samples.n_samples, samples.n_inputs), samples.dtype.str)
         return replace(samples, handle=np.ascontiguousarray(array))
     return samples
 
@@ -173,6 +175,7 @@ def _prior_values(priors: str | tuple[float, ...], counts: NDArray[np.int64]) ->
     values = np.asarray(priors, dtype=np.float64)
     if values.shape != (len(counts),):
         raise InvalidInputError(f"priors has {values.size} values but y has {len(counts)} classes; give one for each")
+    values = values / values.max()
     return values / values.sum()
 
 
@@ -183,12 +186,24 @@ def _check_usable(summary: FitSummary, classes: NDArray) -> None:
         if count == 0:
             raise InvalidInputError(
                 f"no node tells class {label} from the others: every projection is constant; "
-                "X may hold one sample repeated"
+                "X may hold one sample repeated, or differences too small beside its largest value"
             )
         if count < wanted:
             warnings.warn(
                 f"class {label} has only {count} usable nodes of the {wanted} asked for; those are used",
                 FewUsableNodesWarning,
+                stacklevel=5,
+            )
+
+
+def _warn_of_zero_spreads(source_counts: NDArray[np.int64], classes: NDArray) -> None:
+    """Where most of a class's spreads drown in rounding, its nodes are chosen by little more than chance."""
+    for label, counts in zip(classes, source_counts, strict=True):
+        if 2 * counts[-1] > counts.sum():
+            warnings.warn(
+                f"class {label} counts as constant at {counts[-1]} of {counts.sum()} nodes; one far outlier, or very "
+                'many inputs, can do that: leave the outlier out, or try normalize="feature"',
+                ZeroSpreadWarning,
                 stacklevel=5,
             )
 

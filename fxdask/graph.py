@@ -119,13 +119,16 @@ def _compute_on(
                 progress(done, len(watched))
         return client.gather(work_futures)
     except BaseException:
-        client.cancel(futures)
-        _wait_until_idle(client, {future.key for future in futures})
+        keys = {future.key for future in futures}
+        # Released, not cancelled: a cancellation would take tasks with it that other futures of the client need.
+        for future in futures:
+            future.release()
+        _wait_until_idle(client, keys)
         raise
 
 
 def _wait_until_idle(client: Client, keys: set[Any]) -> None:
-    """Cancelling stops no task that is under way: wait until none of them could still write something."""
+    """Releasing stops no task that is under way: wait until none of them could still write something."""
     deadline = time.monotonic() + SECONDS_TO_STOP
     while time.monotonic() < deadline:
         if not any(client.run(_is_executing, keys, on_error="ignore").values()):
@@ -184,7 +187,11 @@ def _row_tasks(samples: Handle, n_rows: int, n_inputs: int) -> list[tuple[int, i
     ranges = list(row_ranges(n_rows, per_range))
     if isinstance(samples, DaskArray):
         parts = samples.rechunk({0: per_range, 1: -1}).to_delayed()[:, 0]
-        return [(start, None, part) for (start, _), part in zip(ranges, parts, strict=True)]
+        declared = delayed(tasks.as_declared, pure=False)
+        return [
+            (start, None, declared(part, (stop - start, n_inputs), samples.dtype.str))
+            for (start, stop), part in zip(ranges, parts, strict=True)
+        ]
     shared = _once(samples, "samples")
     return [(start, stop, shared) for start, stop in ranges]
 

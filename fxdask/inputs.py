@@ -66,7 +66,9 @@ def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
         handle = _in_memory(X, min_samples, name)
     shape, dtype = (handle.shape, handle.dtype) if isinstance(handle, DaskArray) else shape_and_dtype(handle)
     _check_kind(shape, dtype, name)
-    if dtype.kind == "f" and dtype.itemsize > 8 and not isinstance(X, (str, Path)):
+    if dtype.kind == "f" and dtype.itemsize > 8:
+        if isinstance(X, (str, Path)):
+            raise InvalidInputError(f"{name} has dtype {dtype}, wider than float64; save it as float64")
         handle, dtype = handle.astype(np.float64), np.dtype(np.float64)
     return Samples(handle, int(shape[0]), int(shape[1]), dtype, names)
 
@@ -134,6 +136,8 @@ def as_labels(y: Any, name: str = "y") -> NDArray:
         y = read_all(source)
     elif is_zarr_array(y):
         y = y[...]
+    if isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
+        raise InvalidInputError(f"{name} has masked values; every sample needs a label")
     labels = column_or_1d(y, warn=True)
     if labels.dtype.kind == "T":
         labels = labels.astype(object).astype(str)
@@ -152,6 +156,8 @@ def checked_length(y: NDArray, n_samples: int) -> NDArray:
 def encode_labels(y: NDArray, n_samples: int) -> tuple[NDArray, NDArray[np.integer], NDArray[np.int64]]:
     """(sample,) labels -> (class,) classes, (sample,) class codes, (class,) sizes."""
     checked_length(y, n_samples)
+    if n_samples == 0:
+        raise InvalidInputError("X has no samples (n_samples=0); a fit needs at least 2 of each class")
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise InvalidInputError("Input y contains NaN or infinity; every sample needs a label")
     if y.dtype.kind == "O" and not all(isinstance(label, str) for label in y):

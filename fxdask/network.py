@@ -316,8 +316,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         self._model.check_weights()
-        x = np.asarray(x)
-        samples = as_samples(np.atleast_2d(x), name="x")
+        samples = as_samples(x if hasattr(x, "columns") else np.atleast_2d(np.asarray(x)), name="x")
         check_test_samples(self, samples)
         points = checked_rows(samples.handle)
         settings, job = self._model.settings, self._model.job
@@ -330,7 +329,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
                 settings.bandwidth_spread,
                 progress,
             )
-        return activations[0] if x.ndim == 1 else activations
+        return activations[0] if np.ndim(x) == 1 else activations
 
     # Behind the scenes
 

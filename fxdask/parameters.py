@@ -21,6 +21,8 @@ __all__ = ["checked_settings"]
 
 PRIORS = ("class_share", "equal")
 PROJECTIONS_KEPT = ("selected", "all")
+# Beyond these the square of a distance in bandwidths leaves float64.
+SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
 LARGEST_DRAWN_SEED = 2**31 - 1
 
 
@@ -31,7 +33,7 @@ def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSetti
     """
     _check_whole("n_nodes", estimator.n_nodes)
     _check_whole("n_selected", estimator.n_selected)
-    if estimator.nodes_per_block != "auto":
+    if not (isinstance(estimator.nodes_per_block, str) and estimator.nodes_per_block == "auto"):
         _check_whole("nodes_per_block", estimator.nodes_per_block)
     for name, known in (
         ("criterion", CRITERIA),
@@ -78,8 +80,10 @@ def _check_name(name: str, value: Any, known: _Names, also: str = "") -> None:
 
 def _checked_bandwidth(bandwidth: Any) -> str | float:
     if isinstance(bandwidth, Real) and not isinstance(bandwidth, bool):
-        if not 0 < float(bandwidth) < np.inf:
-            raise InvalidInputError(f"bandwidth must be above 0 and finite, not {bandwidth}")
+        if not SMALLEST_BANDWIDTH <= bandwidth <= LARGEST_BANDWIDTH:  # type: ignore[operator]
+            raise InvalidInputError(
+                f"bandwidth must be above 0, from {SMALLEST_BANDWIDTH} to {LARGEST_BANDWIDTH}, not {bandwidth}"
+            )
         return float(bandwidth)
     _check_name("bandwidth", bandwidth, BANDWIDTHS, also="a number")
     return bandwidth

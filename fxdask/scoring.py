@@ -6,15 +6,26 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fxdask import graph
 from fxdask.errors import InvalidInputError, StoreExistsError
 from fxdask.inputs import as_labels, as_samples, check_test_samples, checked_length
 from fxdask.network import FisherNetworkClassifier, load
 from fxdask.progress import progress_bar
-from fxdask.store.group import check_room, move_into_place, peek_header, remove_group, store_url, working_url
+from fxdask.store.group import (
+    check_room,
+    move_into_place,
+    peek_header,
+    refuse_foreign_files,
+    remove_group,
+    store_url,
+    working_url,
+)
+from fxdask.store.layout import SCORE_ARRAYS
 from fxdask.store.scores import ScoreStore
 
 __all__ = ["BatchScores", "batch_score"]
@@ -82,17 +93,18 @@ def batch_score(
     network, classes = classifier.network_, classifier.classes_
     samples = as_samples(X, min_samples=0)
     check_test_samples(classifier, samples)
-    truth = None if y is None else checked_length(as_labels(y), samples.n_samples)
+    truth = None if y is None else _checked_truth(as_labels(y), samples.n_samples, classes)
     final = store_url(out)
-    url = working_url(final, _header_to_replace(final, overwrite=overwrite))
+    _refuse_to_replace(final, overwrite=overwrite)
+    url = working_url(final, uuid4().hex)
     check_room(url, samples.n_samples * (8 * len(classes) + classes.dtype.itemsize))
     started = time.perf_counter()
     facts = {"classes": classes.tolist(), "model": classifier.store_}
-    store = ScoreStore.create(url, samples.n_samples, samples.n_inputs, classes, facts)
     try:
+        store = ScoreStore.create(url, samples.n_samples, samples.n_inputs, classes, facts)
         with progress_bar("scoring", shown=verbose) as progress:
             codes, processes = graph.score(network, classes, samples.handle, samples.n_samples, url, progress)
-    except InvalidInputError:
+    except BaseException:
         remove_group(url)
         raise
     accuracy = None if truth is None or not len(truth) else float(np.mean(classes[codes] == truth))
@@ -101,16 +113,22 @@ def batch_score(
     return BatchScores(final, samples.n_samples, time.perf_counter() - started, processes, accuracy)
 
 
-def _header_to_replace(url: str, *, overwrite: bool) -> dict[str, Any] | None:
-    """The header of the scores that are in the way, if any; what may not be replaced is refused."""
+def _checked_truth(y: NDArray, n_samples: int, classes: NDArray) -> NDArray:
+    """True labels that can be compared with the model's classes."""
+    if len(y) and (y.dtype.kind in "UO") != (classes.dtype.kind in "UO"):
+        raise InvalidInputError(f"y has dtype {y.dtype} but the model's classes are {classes.dtype}: none could match")
+    return checked_length(y, n_samples)
+
+
+def _refuse_to_replace(url: str, *, overwrite: bool) -> None:
     header = peek_header(url)
     if header is None:
-        return None
-    if header.get("kind") != "scores":
-        raise StoreExistsError(f"{url} holds a {header.get('kind')}, which scores never replace; choose another path")
+        return
+    if header["kind"] != "scores":
+        raise StoreExistsError(f"{url} holds a {header['kind']}, which scores never replace; choose another path")
     # Unfinished scores are nobody's result: the call that began them was stopped.
     if header["finished"] and not overwrite:
         raise StoreExistsError(
             f"{url} holds scores already; choose another path, or pass overwrite=True to replace them"
         )
-    return header
+    refuse_foreign_files(url, (spec.name for spec in SCORE_ARRAYS))

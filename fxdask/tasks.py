@@ -32,6 +32,7 @@ from fxdask.threads import one_blas_thread
 __all__ = [
     "FitJob",
     "FitSummary",
+    "as_declared",
     "checked_rows",
     "fit_block",
     "log_score_block",
@@ -112,6 +113,17 @@ def checked_rows(rows: NDArray, start: int = 0) -> NDArray:
         sample, feature = np.argwhere(~np.isfinite(rows))[0]
         what = "NaN" if np.isnan(rows[sample, feature]) else "infinity"
         raise InvalidInputError(f"Input X contains {what}, first in sample {start + sample}, feature {feature}")
+    return rows
+
+
+def as_declared(rows: NDArray, shape: tuple[int, int], dtype: str) -> NDArray:
+    """A chunk of a Dask array, unchanged, if it is what the array promised."""
+    rows = np.asarray(rows)
+    if rows.shape != shape or rows.dtype != np.dtype(dtype):
+        raise InvalidInputError(
+            f"X is a Dask array that promised {np.dtype(dtype)} of shape {shape} "
+            f"but gave {rows.dtype} of shape {rows.shape}"
+        )
     return rows
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -21,6 +22,7 @@ from fxdask.errors import (
     StoreFormatError,
     StoreUnfinishedError,
     WeightStreamError,
+    ZeroSpreadWarning,
 )
 from fxdask.store import model
 
@@ -202,6 +204,9 @@ def test_more_selected_than_nodes():
         ({"bandwidth": "wide"}, "'silverman', 'scott', 'sheather_jones' or a number"),
         ({"bandwidth": -1.0}, "bandwidth must be above 0"),
         ({"bandwidth": np.nan}, "bandwidth must be above 0"),
+        ({"bandwidth": 1e-155}, "bandwidth must be above 0, from 1e-100 to 1e+100"),
+        ({"bandwidth": 10**400}, "bandwidth must be above 0"),
+        ({"nodes_per_block": np.array([5, 6])}, "nodes_per_block must be a whole number"),
         ({"bandwidth_spread": "x"}, "bandwidth_spread='x' is not known"),
         ({"combine": "mean"}, "'sum', 'scaled', 'log'"),
         ({"normalize": "row"}, "None, 'sample', 'feature'"),
@@ -522,6 +527,130 @@ def test_far_outliers_get_a_label_and_no_nan():
         for method in (clf.predict_proba, clf.predict_log_proba, clf.decision_function):
             assert np.isfinite(method(far)).all()
         assert clf.predict(far).tolist() == [1, 1], "the wider class"
+
+
+# What a clumsy user's other files and data have to fear
+
+
+def test_overwriting_touches_nothing_beside_the_store(tmp_path):
+    store, out = tmp_path / "m", tmp_path / "o"
+    fit(store=store)
+    fxdask.batch_score(store, X, out)
+    for name in ("m.old", "m.next", "o.old", "o.next"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "thesis.tex").write_text(name)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    fit(store=store, overwrite=True, n_nodes=60)
+    fxdask.batch_score(store, X, out, overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    for name in ("m.old", "m.next", "o.old", "o.next"):
+        assert (tmp_path / name / "thesis.tex").read_text() == name
+
+
+def test_a_store_with_foreign_files_in_it_is_not_replaced(tmp_path):
+    fit(store=tmp_path / "m")
+    (tmp_path / "m" / "notes.txt").write_text("mine")
+    with pytest.raises(StoreExistsError, match="holds notes.txt, which fxdask did not put there"):
+        fit(store=tmp_path / "m", overwrite=True, n_nodes=60)
+    assert (tmp_path / "m" / "notes.txt").read_text() == "mine"
+    assert fxdask.load(tmp_path / "m").n_nodes == 50
+
+
+def test_a_store_behind_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for nodes in (50, 60, 70):
+        fit(store=tmp_path / "link", overwrite=True, n_nodes=nodes)
+        assert fxdask.load(tmp_path / "real").n_nodes == nodes
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_an_overwrite_killed_between_its_two_renames_is_completed_by_the_same_call(tmp_path, monkeypatch):
+    store = tmp_path / "m"
+    fit(store=store)
+    rename = Path.rename
+    calls = []
+
+    def killed(self, target):
+        calls.append(target)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            fit(store=store, overwrite=True, n_nodes=60)
+    assert not store.exists()
+    again = fit(store=store, overwrite=True, n_nodes=60)
+    assert again.fit_info_ == {}, "loaded, not fitted again"
+    assert fxdask.load(store).n_nodes == 60
+
+
+def test_scoring_that_fails_for_any_reason_leaves_nothing(tmp_path):
+    zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(20, 4))
+    chunk = tmp_path / "X.zarr" / "c" / "1" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:-9])
+    clf = fit()
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever Zarr says of a corrupt chunk
+        fxdask.batch_score(clf, tmp_path / "X.zarr", tmp_path / "out.zarr")
+    assert [path.name for path in tmp_path.iterdir()] == ["X.zarr"]
+
+
+@pytest.mark.parametrize("name", ["selected/weights", "labels", "priors", "divergences"])
+def test_a_flipped_bit_is_an_error_that_names_its_array(name, tmp_path):
+    store = tmp_path / "m"
+    fit(store=store)
+    chunk = next(path for path in (store / name).rglob("*") if path.is_file() and path.name != "zarr.json")
+    content = bytearray(chunk.read_bytes())
+    content[3] ^= 4
+    chunk.write_bytes(content)
+    with pytest.raises(StoreFormatError, match=f"damaged: {name} cannot be read .*checksum") as error:
+        fxdask.load(store)
+    one_sentence(error)
+
+
+@pytest.mark.parametrize("store", [False, True])
+@pytest.mark.parametrize(("rows", "dtype"), [(19, "f8"), (21, "f8"), (20, "f4")])
+def test_dask_arrays_that_break_their_promise(rows, dtype, store, tmp_path):
+    first = da.from_delayed(dask.delayed(lambda: X[:rows].astype(dtype))(), shape=(20, 4), dtype="f8")
+    liar = da.concatenate([first, da.from_array(X[20:], chunks=(20, 4))])
+    # NumPy itself refuses to join some of these, or to make one type of two.
+    if not store and dtype == "f4":
+        liar = first
+    with pytest.raises(InvalidInputError, match="Dask array that promised float64 of shape .* but gave"):
+        fit(liar, Y[: len(liar)], store=tmp_path / "m" if store else None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_outlier_that_hides_everything_is_told_of():
+    far = X.copy()
+    far[0, 0] = 1e7
+    with pytest.warns(ZeroSpreadWarning, match="counts as constant at 50 of 50 nodes; one far outlier"):
+        fit(far)
+
+
+def test_truth_of_another_kind(tmp_path):
+    with pytest.raises(InvalidInputError, match="none could match"):
+        fxdask.batch_score(fit(), X, tmp_path / "out", Y.astype(str))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_masked_labels_and_no_samples(tmp_path):
+    with pytest.raises(InvalidInputError, match="y has masked values"):
+        fit(y=np.ma.masked_equal(Y, 1))
+    np.save(tmp_path / "none.npy", X[:0])
+    for nothing in (da.from_array(X[:0]), tmp_path / "none.npy"):
+        with pytest.raises(InvalidInputError, match="X has no samples"):
+            fit(nothing, [])
+
+
+def test_responses_to_a_frame_with_other_names():
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    clf = fit(frame)
+    assert clf.responses(frame[:2], X_train=frame).shape == (2, 2, 50)
+    with pytest.raises(InvalidInputError, match="feature names should match"):
+        clf.responses(frame[list("dcba")][:2], X_train=frame)
 
 
 def test_responses_need_the_training_data():

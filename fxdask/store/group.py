@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 import zarr
 import zarr.errors
@@ -33,6 +34,8 @@ __all__ = [
     "move_into_place",
     "open_group",
     "peek_header",
+    "reading",
+    "refuse_foreign_files",
     "remove_group",
     "store_url",
     "stored_array",
@@ -50,7 +53,7 @@ Mode = Literal["r", "r+"]
 def store_url(place: str | Path) -> str:
     """A path or URL -> an address that means the same in every process of this machine."""
     text = str(place).removeprefix("file://")
-    return str(Path(text).expanduser().absolute()) if _is_local(text) else text
+    return str(Path(text).expanduser().resolve()) if _is_local(text) else text
 
 
 def peek_header(url: str) -> dict[str, Any] | None:
@@ -107,7 +110,8 @@ def stored_array(group: zarr.Group, url: str, name: str) -> zarr.Array:
     Whether chunks of nothing but the fill value are written is no part of a stored array: it must
     be asked for at every opening, or a block of zeros would be missing.
     """
-    array = group.get(name)
+    with reading(url, name):
+        array = group.get(name)
     if not isinstance(array, zarr.Array):
         raise StoreFormatError(f"{url} is damaged: it has no array {name}")
     return array.with_config({"write_empty_chunks": True})
@@ -121,7 +125,27 @@ def has_chunk(array: zarr.Array, index: tuple[int, ...]) -> bool:
 def begin_group(url: str, kind: str) -> zarr.Group:
     """An empty group in place of whatever fxdask store was there; until it has a header it counts as nothing."""
     with writing(url):
-        return zarr.open_group(url, mode="w", attributes={HEADER: {"kind": kind, "format": FORMAT, "begun": True}})
+        aside = _move_aside(url)
+        group = zarr.open_group(url, mode="w", attributes={HEADER: {"kind": kind, "format": FORMAT, "begun": True}})
+        _discard(aside)
+        return group
+
+
+def _move_aside(url: str) -> Path | None:
+    """Rename a folder in one step: one that is deleted file by file could be left neither there nor gone."""
+    if not _is_local(url) or not Path(url).exists():
+        return None
+    return Path(url).rename(_beside(url, f"old-{uuid4().hex}"))
+
+
+def _discard(folder: Path | None) -> None:
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _beside(url: str, word: str) -> Path:
+    place = Path(url)
+    return place.with_name(f".{place.name}.{word}")
 
 
 def write_header(group: zarr.Group, url: str, kind: str, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,24 +163,35 @@ def finish_group(group: zarr.Group, url: str, header: dict[str, Any], **facts: A
         group.attrs.put({HEADER: header})
 
 
-def working_url(url: str, header: Mapping[str, Any] | None) -> str:
-    """Where to work when a finished store is to be replaced: beside it, so that it stays until the new one is done.
+def working_url(url: str, token: str) -> str:
+    """Where to work on what shall stand at ``url`` once it is complete: a hidden folder beside it, named by the token.
 
-    Object stores cannot rename, so there the old store makes way first.
+    Object stores cannot rename, so there the work is done in place.
     """
-    return f"{url}.next" if header is not None and header["finished"] and _is_local(url) else url
+    return str(_beside(url, f"next-{token}")) if _is_local(url) else url
 
 
 def move_into_place(url: str, final: str) -> None:
-    """Let a finished store take the place of the one that it replaces."""
+    """Let a finished store take its place, and that of the store that it replaces."""
     if url == final:
         return
     with writing(final):
-        old = Path(f"{final}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        Path(final).rename(old)
+        aside = _move_aside(final)
         Path(url).rename(final)
-        shutil.rmtree(old, ignore_errors=True)
+        _discard(aside)
+
+
+def refuse_foreign_files(url: str, names: Iterable[str]) -> None:
+    """Refuse to replace a store in whose folder there is something that fxdask did not put there."""
+    if not _is_local(url):
+        return
+    own = {"zarr.json", *(name.partition("/")[0] for name in names)}
+    foreign = sorted(entry.name for entry in Path(url).iterdir() if entry.name not in own)
+    if foreign:
+        raise StoreExistsError(
+            f"{url} holds {', '.join(foreign[:3])}, which fxdask did not put there; "
+            "move that away, or choose another path"
+        )
 
 
 def remove_group(url: str) -> None:
@@ -180,6 +215,17 @@ def check_room(url: str, needed_bytes: int) -> None:
             f"{url} needs {format_bytes(needed_bytes)} but the disk has {format_bytes(free)} free; "
             "free some room, choose another path, or ask for fewer nodes"
         )
+
+
+@contextmanager
+def reading(url: str, name: str) -> Iterator[None]:
+    """Turn a checksum that does not match, or metadata that make no sense, into a sentence with the array's name."""
+    try:
+        yield
+    except StoreFormatError:
+        raise
+    except (ValueError, TypeError, KeyError, zarr.errors.BaseZarrError) as error:
+        raise StoreFormatError(f"{url} is damaged: {name} cannot be read ({' '.join(str(error).split())})") from error
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from fxdask.store.group import (
     finish_group,
     has_chunk,
     open_group,
+    reading,
     stored_array,
     write_header,
     writing,
@@ -97,7 +98,8 @@ class ModelStore:
         """One chunk of one block array; a missing one is an error, where Zarr would read zeros."""
         if not self._has_chunk(SPECS[name], block):
             raise StoreFormatError(f"{self.url} is damaged: {name} has no chunk {block.index}")
-        return np.asarray(self._array(name)[_along(SPECS[name], "node", block.start, block.stop)])
+        with reading(self.url, name):
+            return np.asarray(self._array(name)[_along(SPECS[name], "node", block.start, block.stop)])
 
     # Whole arrays
 
@@ -114,7 +116,8 @@ class ModelStore:
     def read(self, name: str) -> NDArray:
         """One whole array; a missing chunk is an error, where Zarr would read zeros."""
         self._check_complete(name)
-        return np.asarray(self._array(name)[...])
+        with reading(self.url, name):
+            return np.asarray(self._array(name)[...])
 
     def _check_complete(self, name: str) -> None:
         array = self._array(name)

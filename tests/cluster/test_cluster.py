@@ -4,8 +4,10 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 import warnings
 
 import dask.array as da
@@ -112,6 +114,34 @@ def test_nothing_is_written_after_an_error_on_the_workers(client, tmp_path):
         with pytest.raises(InvalidInputError, match="NaN, first in sample 0"):
             fxdask.batch_score(clf, tmp_path / "X.zarr", tmp_path / "out.zarr")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["X.zarr"]
+
+
+def test_a_failed_fit_takes_nothing_of_the_clients_other_data_with_it(client, tmp_path):
+    kept = client.persist(da.ones((200, 4), chunks=(20, 4)) + 1)
+    zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(200, 20))
+    chunk = tmp_path / "X.zarr" / "c" / "3" / "0"
+    clf = FisherNetworkClassifier(2_000, 2, nodes_per_block=50, store=tmp_path / "m.zarr")
+    whole = chunk.read_bytes()
+    chunk.write_bytes(whole[:-9])
+    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever Zarr says of a corrupt chunk
+        clf.fit(tmp_path / "X.zarr", Y)
+    assert kept.sum().compute() == 1_600
+    chunk.write_bytes(whole)
+    clf.fit(tmp_path / "X.zarr", Y)
+    assert kept.sum().compute() == 1_600
+
+
+def test_an_interrupted_fit_takes_nothing_of_the_clients_other_data_with_it(client, tmp_path):
+    kept = client.persist(da.ones((200, 4), chunks=(20, 4)) + 1)
+    clf = FisherNetworkClassifier(20_000, 2, nodes_per_block=100, store=tmp_path / "m.zarr", verbose=True)
+    np.save(tmp_path / "X.npy", X)
+    timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(tmp_path / "X.npy", Y)
+    assert kept.sum().compute() == 1_600
+    resumed = clf.fit(tmp_path / "X.npy", Y)
+    assert resumed.fit_info_["n_blocks_resumed"] > 0
 
 
 def test_an_asynchronous_client_is_refused(address):
