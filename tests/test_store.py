@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import dask
 import dask.array as da
@@ -140,6 +141,31 @@ def test_an_interrupted_fit_resumes(two_blobs, tmp_path, monkeypatch, lazy):
     assert sum(resumed.fit_info_["blocks_by_process"].values()) == 6
     assert np.array_equal(resumed.divergences_, whole.divergences_)
     assert chunk_files(tmp_path / "broken.zarr") == chunk_files(tmp_path / "whole.zarr")
+
+
+def test_a_killed_fit_resumes(tmp_path):
+    """A process of its own gets a real SIGKILL once some of its blocks are marked."""
+    program = (
+        "import sys, numpy as np, fxdask\n"
+        "X = np.load(sys.argv[1])\n"
+        "clf = fxdask.FisherNetworkClassifier(20_000, 5, store=sys.argv[2], nodes_per_block=200)\n"
+        "clf.fit(X, np.arange(len(X)) % 2)\n"
+    )
+    X = np.random.default_rng(0).standard_normal((2_000, 50)).astype(np.float32)
+    np.save(tmp_path / "X.npy", X)
+    store = tmp_path / "killed.zarr"
+    process = subprocess.Popen([sys.executable, "-c", program, tmp_path / "X.npy", store])
+    while not len(list((store / "blocks_done" / "c").glob("*"))) >= 10:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    parameters = {"n_nodes": 20_000, "n_selected": 5, "nodes_per_block": 200}
+    resumed = FisherNetworkClassifier(**parameters, store=store).fit(X, np.arange(2_000) % 2)
+    assert 10 <= resumed.fit_info_["n_blocks_resumed"] < 100
+    FisherNetworkClassifier(**parameters, store=tmp_path / "whole.zarr").fit(X, np.arange(2_000) % 2)
+    finished = {name: content for name, content in chunk_files(store).items() if ".partial" not in name}
+    assert finished == chunk_files(tmp_path / "whole.zarr")
 
 
 def test_a_seed_left_to_chance_is_taken_up_again(two_blobs, tmp_path):
