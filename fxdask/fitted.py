@@ -221,10 +221,14 @@ def load_model(url: str) -> FittedModel:
         settings = _settings_from_json(header["identity"])
         classes = _classes_from_json(header["classes"])
         job = _stored_job(store, settings, len(classes))
-        names, source_counts = header["names"], np.asarray(header["source_counts"])
+        names, source_counts = header["names"], np.asarray(header["source_counts"], dtype=np.int64)
         digest, bandwidth_fallbacks = header["identity"]["samples"], header["bandwidth_fallbacks"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreFormatError(f"{url} is damaged: its header does not say {error}") from error
+        if min(job.plan.n_nodes, job.plan.n_inputs, job.plan.nodes_per_block) < 1 or len(classes) != len(job.priors):
+            raise ValueError("sizes that fit together")
+    except StoreFormatError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise StoreFormatError(f"{url} is damaged: its header makes no sense ({error})") from error
     selected = store.read("selection")
     return FittedModel(
         settings,
@@ -250,7 +254,7 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
     return FitJob(
         FitPlan(sizes["node"], sizes["input"], counts, settings.n_selected, header["nodes_per_block"]),
         settings.seed,
-        Preparation(settings.normalize, store.read("shift"), scale, header["largest"]),
+        Preparation(settings.normalize, store.read("shift"), scale, float(header["largest"])),
         codes,
         store.read("priors"),
         settings.criterion,

@@ -1,6 +1,7 @@
 """What stores and scores refuse, survive and leave behind."""
 
 import errno
+import json
 import shutil
 from pathlib import Path
 
@@ -298,5 +299,45 @@ def test_a_flipped_bit_is_an_error_that_names_its_array(name, tmp_path):
     content[3] ^= 4
     chunk.write_bytes(content)
     with pytest.raises(StoreFormatError, match=f"damaged: {name} cannot be read .*checksum") as error:
+        fxdask.load(store)
+    one_sentence(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("selection", {"shape": [1, 3]}),
+        ("priors", {"shape": [10**15]}),
+        ("selected/weights", {"data_type": "int32"}),
+        ("divergences", {"shape": [2, 49]}),
+    ],
+)
+def test_arrays_that_do_not_fit_the_header_are_refused(name, change, tmp_path):
+    store = tmp_path / "m"
+    fit(store=store)
+    metadata = store / name / "zarr.json"
+    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), **change}))
+    with pytest.raises(StoreFormatError, match=f"damaged: {name} ") as error:
+        fxdask.load(store)
+    one_sentence(error)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("sizes", None),
+        ("identity", "x"),
+        ("classes", []),
+        ("nodes_per_block", 0),
+        ("source_counts", None),
+        ("largest", "x"),
+    ],
+)
+def test_headers_that_make_no_sense_are_refused(key, value, tmp_path):
+    store = tmp_path / "m"
+    fit(store=store)
+    opened = zarr.open_group(store)
+    opened.attrs["fxdask"] = {**opened.attrs["fxdask"], key: value}
+    with pytest.raises(StoreFormatError, match="damaged") as error:
         fxdask.load(store)
     one_sentence(error)

@@ -120,7 +120,18 @@ class ModelStore:
             return np.asarray(self._array(name)[...])
 
     def _check_complete(self, name: str) -> None:
-        array = self._array(name)
+        array, spec = self._array(name), SPECS[name]
+        sizes = self.header["sizes"]
+        wrong = [
+            dimension
+            for dimension, length in zip(spec.dimensions, array.shape, strict=False)
+            if dimension in sizes and length != sizes[dimension]
+        ]
+        if len(array.shape) != len(spec.dimensions) or wrong or (spec.dtype and array.dtype != np.dtype(spec.dtype)):
+            raise StoreFormatError(
+                f"{self.url} is damaged: {name} is {array.dtype} of shape {array.shape}, "
+                "which its header does not allow"
+            )
         if array.nchunks_initialized != array.nchunks:
             raise StoreFormatError(
                 f"{self.url} is damaged: {name} has {array.nchunks_initialized} of its {array.nchunks} chunks"
