@@ -104,9 +104,13 @@ def bandwidths(
         return np.full(len(values), float(rule)), 0
     chosen = BANDWIDTHS[rule]
     found = np.array([chosen(row, float(sigma)) for row, sigma in zip(values, spread, strict=True)])
-    simple = np.array([silverman(row, float(sigma)) for row, sigma in zip(values, spread, strict=True)])
-    n_fallbacks = int((found == simple).sum()) if chosen is sheather_jones else 0
-    return np.maximum(found, tolerance), n_fallbacks
+    n_fallbacks = 0
+    if chosen is sheather_jones:
+        # Only the fallback itself gives Silverman's width to the last bit.
+        n_fallbacks = sum(
+            width == silverman(row, float(s)) for width, row, s in zip(found, values, spread, strict=True)
+        )
+    return np.maximum(found, tolerance), int(n_fallbacks)
 
 
 def log_density(

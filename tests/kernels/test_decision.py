@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import oracles
 import pytest
@@ -61,6 +63,20 @@ def test_a_far_outlier_still_has_a_class():
     assert np.exp(scores).max() == 0
     assert scores.argmax() == 1
     assert class_probabilities(scores)[0, 1] == 1
+
+
+def test_memory_does_not_grow_with_the_square_of_the_classes():
+    """All classes' densities at all nodes at once would be 390 MB here."""
+    rng = np.random.default_rng(1)
+    net = network(rng, 80, 800, [2] * 80, "sum")
+    net.member[:] = np.repeat(np.eye(80, dtype=bool), 10, axis=1)
+    points = rng.standard_normal((800, 768)).astype(np.float32)
+    tracemalloc.start()
+    scores = net.class_scores(points)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert scores.shape == (768, 80)
+    assert peak < 40e6
 
 
 @given(st.lists(st.lists(st.floats(-1e9, 1e9), min_size=3, max_size=3), min_size=1, max_size=5))
