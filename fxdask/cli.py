@@ -75,6 +75,7 @@ def cli() -> None:
 @click.option("--combine", type=click.Choice(COMBINATIONS), default="sum")
 @click.option("--normalize", type=click.Choice(["none", "sample", "feature"]), default="none")
 @click.option("--keep-projections", type=click.Choice(["selected", "all"]), default="selected")
+@click.option("--keep-weights", is_flag=True, help="Keep every node's weights in the store.")
 @click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; chosen if not given.")
 @click.option("--seed", "random_state", type=click.IntRange(0), default=0)
 @click.option("--overwrite", is_flag=True, help="Replace a model that the store holds already.")

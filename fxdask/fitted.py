@@ -53,7 +53,14 @@ class FitSettings:
     combine: str
     normalize: str | None
     keep_projections: str
+    keep_weights: bool
     seed: int
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The arrays of all nodes that a store holds by choice."""
+        wanted = {"weights": self.keep_weights, "projections": self.keep_projections == "all"}
+        return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ def open_job_store(
         begun = working_url(url, hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16])
         if header is not None or peek_header(begun) is not None:
             url, header = begun, peek_header(begun)
-    needed = plan.store_bytes(keep_all_projections=settings.keep_projections == "all", staged_bytes=staged_bytes)
+    needed = plan.store_bytes(settings.kept, staged_bytes)
     if header is not None:
         _refuse_other_job(url, header, wanted)
         store = ModelStore.open(url, "r+", finished=False)
@@ -136,8 +143,7 @@ def open_job_store(
     }
     log.info("creating %s, at most %s", url, format_bytes(needed))
     drawn = canaries(settings.seed, plan)
-    keep_all = settings.keep_projections == "all"
-    return ModelStore.create(url, plan, facts, drawn, keep_all_projections=keep_all), True
+    return ModelStore.create(url, plan, facts, drawn, settings.kept), True
 
 
 def stored_seed(url: str) -> int | None:
@@ -236,7 +242,7 @@ def load_model(url: str) -> FittedModel:
         job,
         _stored_network(store, settings, job, selected),
         selected,
-        store.read("divergences"),
+        store.read_quantity("divergence"),
         source_counts,
         digest,
         store.read("canaries"),
@@ -261,7 +267,7 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
         settings.location,
         settings.spread,
         store.url,
-        settings.keep_projections == "all",
+        settings.kept,
     )
 
 

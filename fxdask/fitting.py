@@ -33,10 +33,11 @@ from fxdask.kernels.statistics import SPREAD_SOURCES, node_tolerance, spread_of
 from fxdask.kernels.weights import weight_rows
 from fxdask.plan import plan_fit
 from fxdask.progress import progress_bar
+from fxdask.reading import as_declared
 from fxdask.store.group import move_into_place, remove_group
 from fxdask.store.model import ModelStore
 from fxdask.store.samples import ZarrAddress
-from fxdask.tasks import FitJob, FitSummary, as_declared
+from fxdask.tasks import FitJob, FitSummary
 
 __all__ = ["fit_model"]
 
@@ -84,7 +85,7 @@ def fit_model(
         settings.criterion,
         settings.location,
         settings.spread,
-        keep_all_projections=settings.keep_projections == "all",
+        kept=settings.kept,
     )
     fit = _Fit(settings, replace(data, samples=samples), seen, job, started, verbose)
     if store is None:
@@ -127,7 +128,7 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
     if store is None:
         divergences = np.concatenate([summary.divergences[i] for i in range(job.plan.n_blocks)], axis=1)
     else:
-        divergences = store.read("divergences")
+        divergences = store.read_quantity("divergence")
         finish_store(store, job, network, summary, bandwidth_fallbacks)
     info = {
         "seconds": time.perf_counter() - fit.started,
@@ -138,7 +139,7 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
     return FittedModel(
         fit.settings,
         fit.data.classes,
-        job,
+        replace(job),  # without what the tasks kept with it
         network,
         summary.top.nodes,
         divergences,

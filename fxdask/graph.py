@@ -26,6 +26,7 @@ from fxdask.errors import ClusterError
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.preparation import FeatureSummary, merge_summaries
 from fxdask.plan import row_ranges, rows_per_read
+from fxdask.reading import as_declared
 from fxdask.store.samples import Source
 from fxdask.tasks import FitJob, FitSummary
 
@@ -187,7 +188,7 @@ def _row_tasks(samples: Handle, n_rows: int, n_inputs: int) -> list[tuple[int, i
     ranges = list(row_ranges(n_rows, per_range))
     if isinstance(samples, DaskArray):
         parts = samples.rechunk({0: per_range, 1: -1}).to_delayed()[:, 0]
-        declared = delayed(tasks.as_declared, pure=False)
+        declared = delayed(as_declared, pure=False)
         return [
             (start, None, declared(part, (stop - start, n_inputs), samples.dtype.str))
             for (start, stop), part in zip(ranges, parts, strict=True)

@@ -23,8 +23,8 @@ from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.kernels.weights import weight_rows
 from fxdask.parameters import checked_settings
 from fxdask.progress import progress_bar
+from fxdask.reading import checked_rows
 from fxdask.store.group import store_url
-from fxdask.tasks import checked_rows
 
 __all__ = ["FisherNetworkClassifier", "load"]
 
@@ -69,6 +69,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         one loads; other data or parameters are refused. None keeps the model in memory only.
     keep_projections : {"selected", "all"}
         "all" keeps every node's training projections in the store, for :meth:`responses`.
+    keep_weights : bool, default=False
+        Keep every node's weights in the store, for other programs; fxdask draws them again from the seed.
     nodes_per_block : int or "auto"
         Nodes per task and chunk. It never changes a result.
     overwrite : bool, default=False
@@ -126,6 +128,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         normalize: str | None = None,
         store: str | Path | None = None,
         keep_projections: str = "selected",
+        keep_weights: bool = False,
         nodes_per_block: int | str = "auto",
         overwrite: bool = False,
         random_state: int | np.random.RandomState | None = 0,
@@ -143,6 +146,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         self.normalize = normalize
         self.store = store
         self.keep_projections = keep_projections
+        self.keep_weights = keep_weights
         self.nodes_per_block = nodes_per_block
         self.overwrite = overwrite
         self.random_state = random_state
@@ -377,7 +381,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """What the response tasks read: None if the store keeps all projections, else the checked training samples."""
         model = self._model
         if X_train is None:
-            if not model.job.keep_all_projections:
+            if "projections" not in model.job.kept:
                 raise InvalidInputError(
                     'responses of all nodes need the training samples: pass X_train, or fit with keep_projections="all"'
                 )
@@ -431,6 +435,7 @@ def load(store: str | Path) -> FisherNetworkClassifier:
         normalize=settings.normalize,
         store=str(store),
         keep_projections=settings.keep_projections,
+        keep_weights=settings.keep_weights,
         nodes_per_block=model.job.plan.nodes_per_block,
         random_state=settings.seed,
     )._adopt(model)

@@ -47,6 +47,10 @@ def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSetti
         _check_name(name, getattr(estimator, name), known)
     if estimator.keep_projections == "all" and estimator.store is None:
         raise InvalidInputError('keep_projections="all" needs a store to keep them in; name one with store=')
+    if not isinstance(estimator.keep_weights, (bool, np.bool_)):
+        raise InvalidInputError(f"keep_weights must be True or False, not {estimator.keep_weights!r}")
+    if estimator.keep_weights and estimator.store is None:
+        raise InvalidInputError("keep_weights=True needs a store to keep them in; name one with store=")
     return FitSettings(
         int(estimator.n_nodes),
         int(estimator.n_selected),
@@ -59,6 +63,7 @@ def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSetti
         estimator.combine,
         estimator.normalize,
         estimator.keep_projections,
+        bool(estimator.keep_weights),
         _seed_of(estimator.random_state if estimator.random_state is not None else stored_seed),
     )
 

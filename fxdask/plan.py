@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ __all__ = [
     "NodeBlock",
     "TileShape",
     "format_bytes",
+    "padded_length",
     "plan_fit",
     "row_ranges",
     "rows_per_read",
@@ -23,10 +24,13 @@ MIB = 2**20
 VALUES_BYTES_PER_BLOCK = 48 * MIB
 WEIGHTS_BYTES_PER_BLOCK = 32 * MIB
 BYTES_PER_READ = 16 * MIB
+LARGEST_PREPARED_COPY = 64 * MIB
 FULL_TILE_NODES = 384
 FULL_TILE_SAMPLES = 768
 WIDEST_FULL_TILE = 8192
 SMALLEST_TILE_NODES = 48
+LANES = 16
+FEWEST_BLOCKS = 24
 SMALL_FILES = 50  # metadata, and arrays of one small chunk
 BYTES_LOST_PER_FILE = 4096  # file systems give whole pages
 
@@ -65,7 +69,7 @@ class FitPlan:
     >>> from fxdask.plan import plan_fit
     >>> plan = plan_fit(n_nodes=10_000, n_inputs=784, class_counts=(6_000, 6_000), n_selected=10)
     >>> plan.n_blocks, plan.block(0).n_nodes
-    (14, 768)
+    (27, 384)
     """
 
     n_nodes: int
@@ -111,12 +115,17 @@ class FitPlan:
             edges.append(edges[-1] + count)
         return [slice(start, stop) for start, stop in pairwise(edges)]
 
-    def store_bytes(self, *, keep_all_projections: bool, staged_bytes: int = 0) -> int:
+    @property
+    def keeps_prepared(self) -> bool:
+        """Whether the samples are so few that a prepared copy of them may stay in a process for all its blocks."""
+        return 4 * self.n_samples * self.n_inputs <= LARGEST_PREPARED_COPY
+
+    def store_bytes(self, kept: Container[str] = (), staged_bytes: int = 0) -> int:
         """Upper estimate of what the finished and the working arrays take on disk."""
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
-        per_node = 4 * self.n_inputs + self.n_classes * (8 + 8 + 8 + 1)
+        per_node = (4 * self.n_inputs if "weights" in kept else 0) + self.n_classes * (8 + 8 + 8 + 1)
         per_selected = 4 * self.n_inputs + 8 + self.n_classes * (8 + 8)
-        projections = 4 * self.n_samples * (selected + (self.n_nodes if keep_all_projections else 0))
+        projections = 4 * self.n_samples * (selected + (self.n_nodes if "projections" in kept else 0))
         files = 8 * self.n_blocks + selected + SMALL_FILES
         data = self.n_nodes * per_node + selected * per_selected + projections + 4 * self.n_samples
         return data + 16 * self.n_inputs + files * BYTES_LOST_PER_FILE + staged_bytes
@@ -128,6 +137,15 @@ def tile_shape(n_inputs: int) -> TileShape:
     while n_inputs > width and nodes > SMALLEST_TILE_NODES:
         nodes, samples, width = nodes // 2, samples // 2, width * 2
     return TileShape(nodes, samples)
+
+
+def padded_length(total: int, start: int = 0, most: int | None = None) -> int:
+    """Rows of the product tile from ``start`` on: all of a tile, or the rest rounded up to whole vectors.
+
+    It depends on the totals alone, so the last, shorter tile is the same for every cutting too.
+    """
+    rest = -(-(total - start) // LANES) * LANES
+    return rest if most is None else min(most, rest)
 
 
 def rows_per_read(n_inputs: int) -> int:
@@ -173,17 +191,19 @@ def plan_fit(
             f"set n_selected to {n_nodes} or fewer, or n_nodes to {n_selected} or more"
         )
     if nodes_per_block == "auto":
-        per_block = _automatic_nodes_per_block(n_inputs, sum(class_counts))
+        per_block = _automatic_nodes_per_block(n_nodes, n_inputs, sum(class_counts))
     else:
         per_block = int(nodes_per_block)
     return FitPlan(n_nodes, n_inputs, class_counts, n_selected, min(per_block, n_nodes))
 
 
-def _automatic_nodes_per_block(n_inputs: int, n_samples: int) -> int:
+def _automatic_nodes_per_block(n_nodes: int, n_inputs: int, n_samples: int) -> int:
     per_tile = tile_shape(n_inputs).nodes
     by_values = VALUES_BYTES_PER_BLOCK // (4 * n_samples)
     by_weights = WEIGHTS_BYTES_PER_BLOCK // (4 * n_inputs)
-    return per_tile * max(1, min(by_values, by_weights) // per_tile)
+    # Few large blocks would leave some threads idle while others work on the last.
+    by_count = n_nodes // FEWEST_BLOCKS
+    return per_tile * max(1, min(by_values, by_weights, by_count) // per_tile)
 
 
 def format_bytes(count: float) -> str:

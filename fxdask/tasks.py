@@ -6,34 +6,34 @@ import hashlib
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.errors import InvalidInputError
 from fxdask.kernels.criteria import CRITERIA
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.density import bandwidths, log_density
 from fxdask.kernels.preparation import FeatureSummary, Preparation, summarize
-from fxdask.kernels.projection import ClassOrder, pad_rows, project_packed, project_tile, weight_tiles
+from fxdask.kernels.projection import Projected, project_packed
 from fxdask.kernels.selection import TopNodes, merge_top, top_nodes
 from fxdask.kernels.statistics import SPREAD_SOURCES, class_statistics, node_tolerance, spread_of
 from fxdask.kernels.weights import weight_block
-from fxdask.plan import FitPlan, NodeBlock, row_ranges, rows_per_read
+from fxdask.plan import FitPlan, NodeBlock
+from fxdask.projecting import SampleTile, project, sample_tiles
+from fxdask.reading import checked_rows, read_range
 from fxdask.store.model import ModelStore
-from fxdask.store.samples import Source, open_rows
+from fxdask.store.samples import Source
 from fxdask.store.scores import ScoreStore
 from fxdask.threads import one_blas_thread
 
 __all__ = [
     "FitJob",
     "FitSummary",
-    "as_declared",
-    "checked_rows",
     "fit_block",
     "log_score_block",
     "log_score_rows",
@@ -44,6 +44,8 @@ __all__ = [
     "stage_rows",
     "survey_rows",
 ]
+
+_prepare_once = Lock()
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,26 @@ class FitJob:
     location: str
     spread: str
     store: str | None = None
-    keep_all_projections: bool = False
+    kept: tuple[str, ...] = ()
+
+    def tiles(self, samples: Source) -> Iterable[SampleTile]:
+        """Every tile of prepared samples; where they are few, a process keeps them from block to block."""
+        if not self.plan.keeps_prepared:
+            return sample_tiles(samples, self.codes, self.plan, self.preparation)
+        with _prepare_once:
+            if "_kept_tiles" not in self.__dict__:
+                tiles = list(sample_tiles(samples, self.codes, self.plan, self.preparation, lasting=True))
+                self.__dict__["_kept_tiles"] = tiles
+        return self.__dict__["_kept_tiles"]
 
     @cached_property
-    def order(self) -> ClassOrder:
-        """Where each sample stands once sorted by class."""
-        return ClassOrder(self.codes, self.plan.n_classes)
+    def opened_store(self) -> ModelStore | None:
+        """The store to write into, opened once in every process."""
+        return ModelStore.open(self.store, "r+", finished=False) if self.store else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to workers and into pickles: nothing that a process keeps for itself."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -97,39 +113,14 @@ def merge_summaries(parts: Sequence[FitSummary]) -> FitSummary:
     )
 
 
-def _rows(samples: Source, start: int, stop: int | None) -> NDArray:
-    """The range of raw samples: read from where they are, or with no ``stop`` already the range itself."""
-    return np.asarray(samples) if stop is None else open_rows(samples)(start, stop)
-
-
 def this_process() -> str:
     """Host and process, as evidence of where a block was computed."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def checked_rows(rows: NDArray, start: int = 0) -> NDArray:
-    """(sample, input) raw samples, unchanged; NaN and infinity are refused with their place."""
-    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
-        sample, feature = np.argwhere(~np.isfinite(rows))[0]
-        what = "NaN" if np.isnan(rows[sample, feature]) else "infinity"
-        raise InvalidInputError(f"Input X contains {what}, first in sample {start + sample}, feature {feature}")
-    return rows
-
-
-def as_declared(rows: NDArray, shape: tuple[int, int], dtype: str) -> NDArray:
-    """A chunk of a Dask array, unchanged, if it is what the array promised."""
-    rows = np.asarray(rows)
-    if rows.shape != shape or rows.dtype != np.dtype(dtype):
-        raise InvalidInputError(
-            f"X is a Dask array that promised {np.dtype(dtype)} of shape {shape} "
-            f"but gave {rows.dtype} of shape {rows.shape}"
-        )
-    return rows
-
-
 def survey_rows(samples: Source, start: int, stop: int | None, normalize: str | None) -> tuple[FeatureSummary, bytes]:
     """Range of raw samples -> the summary of their inputs and a digest of their content."""
-    rows = _rows(samples, start, stop)
+    rows = read_range(samples, start, stop)
     summary = summarize(rows, normalize)
     if not summary.is_finite:
         checked_rows(rows, start)
@@ -139,7 +130,7 @@ def survey_rows(samples: Source, start: int, stop: int | None, normalize: str | 
 
 def stage_rows(samples: Source, store: str, start: int, stop: int | None) -> None:
     """Range of raw samples -> their chunk of the store."""
-    rows = checked_rows(_rows(samples, start, stop), start)
+    rows = checked_rows(read_range(samples, start, stop), start)
     ModelStore.open(store, "r+", finished=False).write_samples(start, rows)
 
 
@@ -150,24 +141,22 @@ def fit_block(job: FitJob, samples: Source, index: int) -> FitSummary:
     A marked block is not computed again, so running a task twice does no harm.
     """
     block = job.plan.block(index)
-    store = ModelStore.open(job.store, "r+", finished=False) if job.store else None
+    store = job.opened_store
     if store and store.is_done(block):
-        divergences, sources = (store.read_block(name, block) for name in ("divergences", "spread_source"))
-        return FitSummary(*_top_and_counts(job, block, divergences, sources), {}, 1, {})
+        _, _, sources, divergences = store.read_block("statistics", block)
+        return FitSummary(*_top_and_counts(job, block, divergences, sources.astype(np.uint8)), {}, 1, {})
     weights = weight_block(job.seed, block.start, block.stop, job.plan.n_inputs)
-    values = project_block(job, samples, weights, block.start)
+    projected = _project_block(job, samples, weights, block)
     tolerance = node_tolerance(weights, job.preparation.largest)
-    statistics = class_statistics(values, job.plan.class_slices, tolerance, job.location, job.spread)
+    statistics = class_statistics(projected, tolerance, job.location, job.spread)
     divergences = CRITERIA[job.criterion](statistics, job.priors, tolerance)
     if store:
-        arrays: dict[str, NDArray] = {
-            "weights": weights,
-            "location": statistics.location,
-            "spread": statistics.spread,
-            "spread_source": statistics.source,
-            "divergences": divergences,
-        }
-        store.write_block(block, arrays | ({"projections": values} if job.keep_all_projections else {}))
+        arrays = {"statistics": np.stack([statistics.location, statistics.spread, statistics.source, divergences])}
+        if "weights" in job.kept:
+            arrays["weights"] = weights
+        if "projections" in job.kept:
+            arrays["projections"] = _projections(projected, job.plan)
+        store.write_block(block, arrays)
     return FitSummary(
         *_top_and_counts(job, block, divergences, statistics.source),
         processes={this_process(): 1},
@@ -183,41 +172,15 @@ def _top_and_counts(
     return top_nodes(divergences, block.start, job.plan.n_selected), counts
 
 
-def project_block(job: FitJob, samples: Source, weights: NDArray[np.float32], first_node: int) -> NDArray[np.float32]:
-    """(node, input) weights of a block, all samples -> (node, sample) values sorted by class."""
-    return _project(samples, job.order, job, weights, first_node, job.preparation)
+def _project_block(job: FitJob, samples: Source, weights: NDArray[np.float32], block: NodeBlock) -> Projected:
+    """(node, input) weights of a block, all samples -> their values."""
+    (projected,) = project(job.tiles(samples), job.plan.n_samples, weights, block.start, job.plan)
+    return projected
 
 
-def _project(
-    samples: Source,
-    order: ClassOrder,
-    job: FitJob,
-    weights: NDArray[np.float32],
-    first_node: int,
-    prepare: Callable[[NDArray], NDArray[np.float32]],
-) -> NDArray[np.float32]:
-    tile = job.plan.tile
-    values = np.empty((len(weights), len(order.codes)), np.float32)
-    scratch = np.empty((tile.nodes, tile.samples), np.float32)
-    tiles = weight_tiles(weights, first_node, tile.nodes)
-    for start, rows in _read_tiles(samples, len(order.codes), job.plan):
-        by_class, runs = order.runs(start, start + len(rows))
-        project_tile(values, tiles, pad_rows(prepare(rows[by_class]), tile.samples), runs, scratch)
-    return values
-
-
-def _read_tiles(samples: Source, n_samples: int, plan: FitPlan) -> Iterator[tuple[int, NDArray]]:
-    """Every tile of raw samples with the index of its first, in order, a few at a read.
-
-    Files may have changed since they were surveyed, so what is read from them is checked again.
-    """
-    read = open_rows(samples)
-    for start, stop in row_ranges(n_samples, rows_per_read(plan.n_inputs)):
-        rows = read(start, stop)
-        if not isinstance(samples, np.ndarray):
-            checked_rows(rows, start)
-        for low, high in row_ranges(stop - start, plan.tile.samples):
-            yield start + low, rows[low:high]
+def _projections(projected: Projected, plan: FitPlan) -> NDArray[np.float32]:
+    """(node, sample) values of every sample, sorted by class."""
+    return np.concatenate([projected.gather(k) for k in range(plan.n_classes)], axis=1)
 
 
 @one_blas_thread()
@@ -225,7 +188,7 @@ def project_rows(
     job: FitJob, samples: Source, weights: NDArray[np.float32], start: int, stop: int | None
 ) -> NDArray[np.float32]:
     """(node, input) few weights, range of raw samples -> (node, sample) values in the samples' own order."""
-    return project_packed(weights, job.preparation(_rows(samples, start, stop)), job.plan.tile)
+    return project_packed(weights, job.preparation(read_range(samples, start, stop)), job.plan.tile)
 
 
 @one_blas_thread()
@@ -241,18 +204,22 @@ def respond_block(
 
     The training values come from the store where it keeps them all, else from the samples.
     """
-    block = job.plan.block(index)
-    weights = weight_block(job.seed, block.start, block.stop, job.plan.n_inputs)
+    plan = job.plan
+    block = plan.block(index)
+    weights = weight_block(job.seed, block.start, block.stop, plan.n_inputs)
     if samples is None:
         values = ModelStore.open(str(job.store)).read_block("projections", block)
+        trained = Projected(values, [[columns] for columns in plan.class_slices])
     else:
-        values = project_block(job, samples, weights, block.start)
-    one_class = ClassOrder(np.zeros(len(points), np.uint8), 1)
-    places = _project(points, one_class, job, weights, block.start, job.preparation.of_new)
+        trained = _project_block(job, samples, weights, block)
+    one_class = np.zeros(len(points), np.uint8)
+    tiles = sample_tiles(points, one_class, plan, job.preparation.of_new)
+    (projected,) = project(tiles, len(points), weights, block.start, plan)
+    places = projected.gather(0)
     tolerance = node_tolerance(weights, job.preparation.largest)
-    activations = np.empty((len(points), job.plan.n_classes, block.n_nodes))
-    for k, columns in enumerate(job.plan.class_slices):
-        own = np.sort(values[:, columns], axis=1)
+    activations = np.empty((len(points), plan.n_classes, block.n_nodes))
+    for k in range(plan.n_classes):
+        own = np.sort(trained.gather(k), axis=1)
         widths, _ = bandwidths(own, spread_of(own, tolerance, bandwidth_spread)[0], tolerance, rule)
         for i, (row, width) in enumerate(zip(own, widths, strict=True)):
             activations[:, k, i] = np.exp(log_density(places[i], row, width))
@@ -264,7 +231,7 @@ def log_score_rows(
     network: FittedNetwork, samples: Source, start: int = 0, stop: int | None = None
 ) -> NDArray[np.float64]:
     """Range of raw samples -> (sample, class) ln y."""
-    return network.log_scores(checked_rows(_rows(samples, start, stop), start))
+    return network.log_scores(checked_rows(read_range(samples, start, stop), start))
 
 
 def log_score_block(network: FittedNetwork, rows: NDArray, block_info: Any = None) -> NDArray[np.float64]:

@@ -12,6 +12,8 @@ LAW = [
     ["errors"],
     ["plan"],
     ["kernels", "store", "threads", "progress"],
+    ["reading"],
+    ["projecting"],
     ["tasks"],
     ["graph"],
     ["inputs"],

@@ -47,10 +47,9 @@ def test_more_selected_than_there_are_gives_both_numbers():
 
 def test_store_bytes_count_projections_only_if_kept():
     plan = plan_fit(1_000, 10, (50, 50), 5)
-    assert plan.store_bytes(keep_all_projections=True) - plan.store_bytes(keep_all_projections=False) == 1_000 * 100 * 4
-    assert (
-        plan.store_bytes(keep_all_projections=False, staged_bytes=7) - plan.store_bytes(keep_all_projections=False) == 7
-    )
+    assert plan.store_bytes({"projections"}) - plan.store_bytes() == 1_000 * 100 * 4
+    assert plan.store_bytes({"weights"}) - plan.store_bytes() == 1_000 * 10 * 4
+    assert plan.store_bytes(staged_bytes=7) - plan.store_bytes() == 7
 
 
 def test_bytes_for_people():

@@ -24,7 +24,9 @@ from fxdask.store.model import ModelStore
 @pytest.fixture
 def fitted(two_blobs, tmp_path):
     X, y = two_blobs
-    clf = FisherNetworkClassifier(100, 3, store=tmp_path / "model.zarr", nodes_per_block=30, keep_projections="all")
+    clf = FisherNetworkClassifier(
+        100, 3, store=tmp_path / "model.zarr", nodes_per_block=30, keep_projections="all", keep_weights=True
+    )
     return clf.fit(X, y)
 
 
@@ -55,9 +57,13 @@ def test_what_is_in_a_store(fitted, two_blobs, tmp_path):
     exact = group["weights"][:].astype(float) @ (X - X.mean(axis=0)).T.astype(float)
     np.testing.assert_allclose(group["projections"][:], exact[:, order], atol=1e-5)
     where = [[oracles.interquartile_mean(row[y[order] == k]) for row in group["projections"][:]] for k in (0, 1)]
-    np.testing.assert_allclose(group["location"][:], where, atol=1e-12)
+    location, spread, source, divergence = group["statistics"][:]
+    assert group["statistics"].attrs["quantities"] == ["location", "spread", "spread_source", "divergence"]
+    assert np.array_equal(location, where)
     wide = [[oracles.mad(row[y[order] == k]) for row in group["projections"][:]] for k in (0, 1)]
-    np.testing.assert_allclose(group["spread"][:], wide, rtol=1e-14)
+    np.testing.assert_allclose(spread, wide, rtol=1e-14)
+    assert not source.any()
+    assert np.array_equal(divergence, fitted.divergences_)
     assert np.array_equal(group["selection"][:], fitted.selected_nodes_)
     header = group.attrs["fxdask"]
     assert header["classes"] == {"dtype": "<i8", "values": [0, 1]}
@@ -107,7 +113,9 @@ def test_an_equal_call_on_a_finished_store_computes_nothing(fitted, two_blobs, t
         raise AssertionError("a block was computed")
 
     monkeypatch.setattr(tasks, "weight_block", refuse)
-    again = FisherNetworkClassifier(100, 3, store=tmp_path / "model.zarr", keep_projections="all").fit(*two_blobs)
+    again = FisherNetworkClassifier(
+        100, 3, store=tmp_path / "model.zarr", keep_projections="all", keep_weights=True
+    ).fit(*two_blobs)
     assert np.array_equal(again.divergences_, fitted.divergences_)
 
 

@@ -56,21 +56,24 @@ class Preparation:
     largest: float
     """The largest absolute value of any prepared training sample."""
 
-    def __call__(self, samples: NDArray) -> NDArray[np.float32]:
+    def __call__(self, samples: NDArray, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """(sample, input) raw samples -> (sample, input) float32."""
+        if out is None:
+            out = np.empty(samples.shape, np.float32)
+        # A float32 origin means narrow training data: then one float32 subtraction loses nothing.
+        if self.normalize != "sample" and _is_narrow(samples.dtype) and self.shift.dtype == np.float32:
+            return np.subtract(samples, self.shift, dtype=np.float32, out=out)
         if self.normalize == "sample":
             prepared = _standardize_rows(samples)
             prepared -= self.shift
-            return prepared.astype(np.float32)
-        # A float32 origin means narrow training data: then one float32 subtraction loses nothing.
-        narrow = _is_narrow(samples.dtype) and self.shift.dtype == np.float32
-        work = np.float32 if narrow else np.float64
-        prepared = np.subtract(samples, self.shift, dtype=work)
-        if self.scale is not None:
-            prepared *= self.scale
-        return prepared.astype(np.float32, copy=False)
+        else:
+            prepared = np.subtract(samples, self.shift, dtype=np.float64)
+            if self.scale is not None:
+                prepared *= self.scale
+        out[...] = prepared
+        return out
 
-    def of_new(self, samples: NDArray) -> NDArray[np.float32]:
+    def of_new(self, samples: NDArray, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """(sample, input) raw samples that no survey has seen -> (sample, input) float32, finite.
 
         A sample so far out that its products would leave float32 is drawn nearer along its own
@@ -78,7 +81,7 @@ class Preparation:
         """
         bound = LARGEST_PRODUCT / samples.shape[1]
         with np.errstate(over="ignore"):
-            prepared = self(samples)
+            prepared = self(samples, out)
         far = np.flatnonzero(~(np.abs(prepared).max(axis=1, initial=0) <= bound))
         if len(far):
             wide = samples[far].astype(np.float64)

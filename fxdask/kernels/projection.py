@@ -1,79 +1,84 @@
-"""Samples times weights, on tiles of one fixed shape, into node-major rows sorted by class."""
+"""Samples times weights, on tiles of one fixed shape, into node-major values."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.plan import TileShape
+from fxdask.plan import TileShape, padded_length
 
-__all__ = ["ClassOrder", "pad_rows", "project_packed", "project_tile", "weight_tiles"]
-
-
-class ClassOrder:
-    """Where every sample's value stands once the samples are sorted by class, in index order within a class."""
-
-    def __init__(self, codes: NDArray[np.integer], n_classes: int) -> None:
-        self.codes = codes
-        order = np.argsort(codes, kind="stable")
-        self._position = np.empty(len(codes), np.int64)
-        self._position[order] = np.arange(len(codes))
-        self.n_classes = n_classes
-
-    def runs(self, start: int, stop: int) -> tuple[NDArray[np.intp], list[tuple[slice, slice]]]:
-        """Sample range -> its samples ordered by class, and per class (columns of the tile, columns of the row)."""
-        codes = self.codes[start:stop]
-        order = np.argsort(codes, kind="stable")
-        edges = np.searchsorted(codes[order], np.arange(self.n_classes + 1))
-        runs = []
-        for first, last in pairwise(edges):
-            if last > first:
-                column = int(self._position[start + order[first]])
-                runs.append((slice(int(first), int(last)), slice(column, column + int(last - first))))
-        return order, runs
+__all__ = ["Projected", "class_runs", "node_rows", "pad_rows", "project_packed", "project_tile"]
 
 
-def pad_rows(rows: NDArray[np.float32], n_rows: int, offset: int = 0) -> NDArray[np.float32]:
-    """(row, input) -> (n_rows, input): the rows at this offset, zeros elsewhere."""
+@dataclass(frozen=True)
+class Projected:
+    """(node, column) values of some samples, and per class the runs of columns that hold its samples.
+
+    A product's columns stay where it put them, tile after tile: whoever needs one class together
+    gathers it, a few nodes at a time, while they are in the processor's cache.
+    """
+
+    values: NDArray[np.float32]
+    runs: Sequence[Sequence[slice]]
+
+    def count(self, k: int) -> int:
+        """How many samples are of this class."""
+        return sum(run.stop - run.start for run in self.runs[k])
+
+    def gather(self, k: int, rows: slice = slice(None), out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """(node, sample) the values of one class at these nodes, in the order of the samples."""
+        values = self.values[rows]
+        if out is None:
+            out = np.empty((len(values), self.count(k)), np.float32)
+        place = 0
+        for run in self.runs[k]:
+            stop = place + run.stop - run.start
+            out[:, place:stop] = values[:, run]
+            place = stop
+        return out
+
+
+def class_runs(codes: NDArray[np.integer], n_classes: int) -> tuple[NDArray[np.intp], list[slice]]:
+    """(sample,) class codes of a tile -> its samples ordered by class, and where each class then stands."""
+    order = np.argsort(codes, kind="stable")
+    edges = np.searchsorted(codes[order], np.arange(n_classes + 1))
+    return order, [slice(int(first), int(last)) for first, last in pairwise(edges)]
+
+
+def pad_rows(rows: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
+    """(row, input) -> (n_rows, input): the rows, then zeros."""
     if len(rows) == n_rows:
         return rows
     padded = np.zeros((n_rows, rows.shape[1]), np.float32)
-    padded[offset : offset + len(rows)] = rows
+    padded[: len(rows)] = rows
     return padded
 
 
-def weight_tiles(
-    weights: NDArray[np.float32], first_node: int, per_tile: int
-) -> list[tuple[slice, slice, NDArray[np.float32]]]:
-    """(node, input) weights of a block -> per tile: rows of the block, rows of the tile, the padded tile.
+def node_rows(start: int, stop: int, n_nodes: int, per_tile: int) -> tuple[int, int, list[slice]]:
+    """Node range -> first and last row of the tiles it lies in, and these tiles as rows counted from the first.
 
     Tiles are anchored at absolute multiples of ``per_tile``, so a node has the same place in the
     same product for every block size.
     """
-    tiles = []
-    stop_node = first_node + len(weights)
-    for anchor in range(first_node - first_node % per_tile, stop_node, per_tile):
-        low, high = max(anchor, first_node), min(anchor + per_tile, stop_node)
-        in_block = slice(low - first_node, high - first_node)
-        in_tile = slice(low - anchor, high - anchor)
-        tiles.append((in_block, in_tile, pad_rows(weights[in_block], per_tile, in_tile.start)))
-    return tiles
+    first = start - start % per_tile
+    anchors = range(first, stop, per_tile)
+    tiles = [slice(a - first, a - first + padded_length(n_nodes, a, per_tile)) for a in anchors]
+    return first, first + tiles[-1].stop, tiles
 
 
 def project_tile(
-    values: NDArray[np.float32],
-    tiles: list[tuple[slice, slice, NDArray[np.float32]]],
+    weights: NDArray[np.float32],
+    tiles: Sequence[slice],
     samples: NDArray[np.float32],
-    runs: list[tuple[slice, slice]],
-    scratch: NDArray[np.float32],
+    values: NDArray[np.float32],
 ) -> None:
-    """(sample, input) one padded tile of samples, times every weight tile -> their columns of (node, sample) values."""
-    for in_block, in_tile, weights in tiles:
-        np.matmul(weights, samples.T, out=scratch)
-        for columns, places in runs:
-            values[in_block, places] = scratch[in_tile, columns]
+    """(row, input) weights in whole tiles, (sample, input) one tile of samples -> (row, sample) values."""
+    for rows in tiles:
+        np.matmul(weights[rows], samples.T, out=values[rows])
 
 
 def project_packed(weights: NDArray[np.float32], samples: NDArray[np.float32], tile: TileShape) -> NDArray[np.float32]:
@@ -82,8 +87,7 @@ def project_packed(weights: NDArray[np.float32], samples: NDArray[np.float32], t
     The weights stand packed from the first row of one product of fixed shape, so the values
     depend on the weights and on each sample's place in its tile, not on how many samples there are.
     """
-    n_rows = -(-len(weights) // 16) * 16
-    padded = pad_rows(weights, n_rows)
+    padded = pad_rows(weights, padded_length(len(weights)))
     values = np.empty((len(weights), len(samples)), np.float32)
     for start in range(0, len(samples), tile.samples):
         part = samples[start : start + tile.samples]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from uuid import uuid4
 
 import zarr
 import zarr.errors
+from numpy.typing import NDArray
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore
 
@@ -41,6 +43,7 @@ __all__ = [
     "stored_array",
     "working_url",
     "write_header",
+    "write_together",
     "writing",
 ]
 
@@ -77,9 +80,10 @@ def _look(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
     header = group.attrs.asdict().get(HEADER)
     if not isinstance(header, dict) or not isinstance(header.get("format"), int):
         raise StoreExistsError(f"{url} is a Zarr group but not an fxdask store; choose another path")
-    if header["format"] > FORMAT:
+    if header["format"] != FORMAT:
+        remedy = "upgrade fxdask" if header["format"] > FORMAT else "fit into a new store"
         raise StoreFormatError(
-            f"{url} has store format {header['format']} but this fxdask reads formats up to {FORMAT}; upgrade fxdask"
+            f"{url} has store format {header['format']} but this fxdask reads format {FORMAT}; {remedy}"
         )
     if header.get("begun"):
         return None
@@ -120,6 +124,15 @@ def stored_array(group: zarr.Group, url: str, name: str) -> zarr.Array:
 def has_chunk(array: zarr.Array, index: tuple[int, ...]) -> bool:
     """Whether a chunk is there by name: where it is not, Zarr reads zeros without a word."""
     return sync((array.store_path / array.metadata.encode_chunk_key(index)).exists())
+
+
+def write_together(parts: Sequence[tuple[zarr.Array, tuple[slice, ...], NDArray]]) -> None:
+    """(array, place, values) written at the same time: each write waits more than it works."""
+
+    async def write_all() -> None:
+        await asyncio.gather(*(array.async_array.setitem(place, values) for array, place, values in parts))
+
+    sync(write_all())
 
 
 def begin_group(url: str, kind: str) -> zarr.Group:

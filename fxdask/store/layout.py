@@ -8,9 +8,18 @@ from dataclasses import dataclass
 import zarr
 from zarr.codecs import Crc32cCodec
 
-__all__ = ["BLOCK_ARRAYS", "FORMAT", "MODEL_ARRAYS", "SCORE_ARRAYS", "ArraySpec", "create_array"]
+__all__ = [
+    "BLOCK_ARRAYS",
+    "FORMAT",
+    "MODEL_ARRAYS",
+    "OPTIONAL_ARRAYS",
+    "QUANTITIES",
+    "SCORE_ARRAYS",
+    "ArraySpec",
+    "create_array",
+]
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever an older fxdask could misread what a newer one writes."""
 
 
@@ -27,12 +36,15 @@ class ArraySpec:
 # Written block by block while fitting: one whole chunk per node block.
 BLOCK_ARRAYS = (
     ArraySpec("weights", ("node", "input"), "float32", "node"),
-    ArraySpec("location", ("class", "node"), "float64", "node"),
-    ArraySpec("spread", ("class", "node"), "float64", "node"),
-    ArraySpec("spread_source", ("class", "node"), "uint8", "node"),
-    ArraySpec("divergences", ("class", "node"), "float64", "node"),
+    ArraySpec("statistics", ("quantity", "class", "node"), "float64", "node"),
     ArraySpec("projections", ("node", "sample"), "float32", "node"),
 )
+
+# One array for all of them: a block costs as many writes as it has arrays.
+QUANTITIES = ("location", "spread", "spread_source", "divergence")
+
+# Block arrays that are large and can be worked out again, so they are stored by choice.
+OPTIONAL_ARRAYS = ("weights", "projections")
 
 # Written once: the data's side when the store is created, the selection when it is finished.
 MODEL_ARRAYS = (
@@ -83,6 +95,7 @@ def create_array(
         dtype=kind,
         fill_value="" if kind == "string" else 0,
         dimension_names=spec.dimensions,
+        attributes={"quantities": list(QUANTITIES)} if "quantity" in spec.dimensions else {},
         compressors=[Crc32cCodec()],
         config={"write_empty_chunks": True},
         overwrite=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,10 @@ from fxdask.store.group import (
     reading,
     stored_array,
     write_header,
+    write_together,
     writing,
 )
-from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS, ArraySpec, create_array
+from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS, OPTIONAL_ARRAYS, QUANTITIES, ArraySpec, create_array
 
 __all__ = ["ModelStore"]
 
@@ -36,6 +37,7 @@ class ModelStore:
         self.url = url
         self.header = header
         self._group = group
+        self._opened: dict[str, zarr.Array] = {}
 
     @classmethod
     def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ModelStore:
@@ -49,21 +51,24 @@ class ModelStore:
         plan: FitPlan,
         facts: Mapping[str, Any],
         canaries: NDArray[np.float32],
-        *,
-        keep_all_projections: bool,
+        kept: Container[str] = (),
     ) -> ModelStore:
-        """An empty model store with every block array in place, replacing what fxdask had there."""
+        """An empty model store with every block array in place, replacing what fxdask had there.
+
+        Of the optional block arrays it has those that are to be ``kept``.
+        """
         sizes = {
             "node": plan.n_nodes,
             "input": plan.n_inputs,
             "class": plan.n_classes,
             "sample": plan.n_samples,
             "block": plan.n_blocks,
+            "quantity": len(QUANTITIES),
         }
         group = begin_group(url, "model")
         with writing(url):
             for spec in BLOCK_ARRAYS:
-                if spec.name != "projections" or keep_all_projections:
+                if spec.name not in OPTIONAL_ARRAYS or spec.name in kept:
                     create_array(group, spec, sizes, plan.nodes_per_block)
             create_array(group, SPECS["blocks_done"], sizes)
         store = cls(url, group, {})
@@ -77,14 +82,21 @@ class ModelStore:
     def write_block(self, block: NodeBlock, arrays: Mapping[str, NDArray]) -> None:
         """Write one whole chunk of every given array, then the block's mark."""
         with writing(self.url):
-            for name, values in arrays.items():
-                self._array(name)[_along(SPECS[name], "node", block.start, block.stop)] = values
+            write_together(
+                [
+                    (self._array(name), _along(SPECS[name], "node", block.start, block.stop), values)
+                    for name, values in arrays.items()
+                ]
+            )
             self._array("blocks_done")[block.index] = 1
 
     def is_done(self, block: NodeBlock) -> bool:
         """Whether the block's mark is there, which is written after its data, and the data still are."""
-        marked = bool(self._array("blocks_done")[block.index])
-        return marked and all(self._has_chunk(spec, block) for spec in BLOCK_ARRAYS if spec.name in self)
+        return (
+            has_chunk(self._array("blocks_done"), (block.index,))
+            and bool(self._array("blocks_done")[block.index])
+            and all(self._has_chunk(spec, block) for spec in BLOCK_ARRAYS if spec.name in self)
+        )
 
     def _has_chunk(self, spec: ArraySpec, block: NodeBlock) -> bool:
         index = tuple(block.index if dimension == "node" else 0 for dimension in spec.dimensions)
@@ -101,6 +113,12 @@ class ModelStore:
         with reading(self.url, name):
             return np.asarray(self._array(name)[_along(SPECS[name], "node", block.start, block.stop)])
 
+    def read_quantity(self, name: str) -> NDArray[np.float64]:
+        """(class, node) one quantity of every node's statistics."""
+        self._check_complete("statistics")
+        with reading(self.url, "statistics"):
+            return np.asarray(self._array("statistics")[QUANTITIES.index(name)])
+
     # Whole arrays
 
     def __contains__(self, name: str) -> bool:
@@ -111,7 +129,8 @@ class ModelStore:
         spec = SPECS[name]
         sizes = dict(zip(spec.dimensions, values.shape, strict=True))
         with writing(self.url):
-            create_array(self._group, spec, sizes, dtype=spec.dtype or values.dtype.str)[...] = values
+            self._opened[name] = create_array(self._group, spec, sizes, dtype=spec.dtype or values.dtype.str)
+            self._opened[name][...] = values
 
     def read(self, name: str) -> NDArray:
         """One whole array; a missing chunk is an error, where Zarr would read zeros."""
@@ -159,6 +178,7 @@ class ModelStore:
 
     def drop_samples(self) -> None:
         """Remove the staged samples: a finished model does not need them."""
+        self._opened.pop("samples", None)
         if "samples" in self._group:
             del self._group["samples"]
 
@@ -170,7 +190,10 @@ class ModelStore:
         finish_group(self._group, self.url, self.header, **facts)
 
     def _array(self, name: str) -> zarr.Array:
-        return stored_array(self._group, self.url, name)
+        """One array, opened once: opening takes longer than writing a chunk of numbers."""
+        if name not in self._opened:
+            self._opened[name] = stored_array(self._group, self.url, name)
+        return self._opened[name]
 
 
 def _along(spec: ArraySpec, dimension: str, start: int, stop: int) -> tuple[slice, ...]:

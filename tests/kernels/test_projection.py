@@ -2,22 +2,31 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxdask.kernels.projection import ClassOrder, pad_rows, project_packed, project_tile, weight_tiles
-from fxdask.plan import TileShape
+from fxdask.kernels.projection import Projected, class_runs, node_rows, project_packed, project_tile
+from fxdask.plan import TileShape, padded_length
 
 TILE = TileShape(16, 32)
 
 
-def project(W, X, codes, n_classes, first_node=0, tile=TILE):
-    order = ClassOrder(codes, n_classes)
-    values = np.full((len(W), len(X)), np.nan, np.float32)
-    scratch = np.empty((tile.nodes, tile.samples), np.float32)
-    tiles = weight_tiles(W, first_node, tile.nodes)
+def project(W, X, codes, n_classes, n_nodes, first_node=0, tile=TILE):
+    """The products of a range of nodes with all samples, gathered by class."""
+    first, last, tiles = node_rows(first_node, first_node + len(W), n_nodes, tile.nodes)
+    weights = np.zeros((last - first, W.shape[1]), np.float32)
+    own = slice(first_node - first, first_node - first + len(W))
+    weights[own] = W
+    values, runs = [], [[] for _ in range(n_classes)]
     for start in range(0, len(X), tile.samples):
         rows = X[start : start + tile.samples]
-        within, runs = order.runs(start, start + len(rows))
-        project_tile(values, tiles, pad_rows(rows[within], tile.samples), runs, scratch)
-    return values
+        order, of_tile = class_runs(codes[start : start + tile.samples], n_classes)
+        prepared = np.zeros((padded_length(len(rows)), X.shape[1]), np.float32)
+        prepared[: len(rows)] = rows[order]
+        product = np.empty((len(weights), len(prepared)), np.float32)
+        project_tile(weights, tiles, prepared, product)
+        values.append(product)
+        for of_class, run in zip(runs, of_tile, strict=True):
+            of_class.append(slice(start + run.start, start + run.stop))
+    projected = Projected(np.concatenate(values, axis=1)[own], runs)
+    return np.concatenate([projected.gather(k) for k in range(n_classes)], axis=1)
 
 
 @given(
@@ -33,11 +42,23 @@ def test_values_are_products_sorted_by_class_whatever_the_block(seed, nodes, sam
     W = rng.standard_normal((nodes, inputs)).astype(np.float32)
     X = rng.standard_normal((samples, inputs)).astype(np.float32)
     codes = rng.integers(0, n_classes, samples)
-    whole = project(W, X, codes, n_classes)
+    whole = project(W, X, codes, n_classes, nodes)
     exact = (W.astype(float) @ X.T.astype(float))[:, np.argsort(codes, kind="stable")]
     np.testing.assert_allclose(whole, exact, atol=1e-5 * inputs)
-    pieces = [project(W[a : a + block], X, codes, n_classes, a) for a in range(0, nodes, block)]
+    pieces = [project(W[a : a + block], X, codes, n_classes, nodes, a) for a in range(0, nodes, block)]
     assert np.array_equal(np.concatenate(pieces), whole)
+
+
+@given(n_nodes=st.integers(1, 200), data=st.data())
+def test_a_range_of_nodes_lies_in_the_tiles_of_the_whole(n_nodes, data):
+    start = data.draw(st.integers(0, n_nodes - 1))
+    stop = data.draw(st.integers(start + 1, n_nodes))
+    first, last, tiles = node_rows(start, stop, n_nodes, TILE.nodes)
+    assert first <= start
+    assert stop <= last
+    _, _, all_tiles = node_rows(0, n_nodes, n_nodes, TILE.nodes)
+    absolute = [slice(tile.start + first, tile.stop + first) for tile in tiles]
+    assert all(tile in all_tiles for tile in absolute)
 
 
 @given(seed=st.integers(0, 999), nodes=st.integers(1, 40), samples=st.integers(0, 100), tiles=st.integers(0, 3))

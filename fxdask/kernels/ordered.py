@@ -1,0 +1,96 @@
+"""Rows of values that can be asked for their order statistics and exact sums."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.sums import ExactSums
+
+__all__ = ["Ordered", "SortedRows"]
+
+
+class Ordered(Protocol):
+    """(row, value) values, of which only these are known."""
+
+    count: int
+
+    def at(self, position: int) -> NDArray[np.float32]:
+        """(row,) the value at this place of the sorted row."""
+
+    def median_distance(self, centre: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(row,) the median of the distances from the row's centre, each rounded to float32."""
+
+    def total(self, trimmed: int = 0) -> NDArray[np.float64]:
+        """(row,) the sum, without so many of the lowest and as many of the highest, rounded once."""
+
+    def moments(self) -> tuple[list[Fraction], list[Fraction]]:
+        """(row,) the sum and the sum of squares, exactly."""
+
+    def take(self, rows: NDArray[np.intp]) -> Self:
+        """The same of these rows only."""
+
+
+class SortedRows:
+    """(row, value) values, every row sorted."""
+
+    def __init__(self, values: NDArray[np.float32]) -> None:
+        self.count = values.shape[1]
+        self._values = values
+
+    def at(self, position: int) -> NDArray[np.float32]:
+        """(row,) the value at this place of the sorted row."""
+        return self._values[:, position]
+
+    def take(self, rows: NDArray[np.intp]) -> SortedRows:
+        """The same of these rows only."""
+        return SortedRows(self._values[rows])
+
+    def median_distance(self, centre: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(row,) the median of the distances from the row's centre, each rounded to float32.
+
+        The values nearest to the centre stand side by side. Of all windows of their number theirs
+        has the smallest farthest distance, which is at its left end or at its right: moving the
+        window to the right, the one falls and the other grows. Bisection finds where they cross.
+        """
+        middle = self.count // 2
+        last = self.count - 1 - middle
+        values, row_starts = self._values.ravel(), np.arange(len(self._values)) * self.count
+        low, high = row_starts, row_starts + last
+        for _ in range(last.bit_length()):
+            probe = (low + high) // 2
+            crossed = values[probe + middle] - centre >= centre - values[probe]
+            high = np.where(crossed, probe, high)
+            low = np.where(crossed, low, np.minimum(probe + 1, high))
+        # The window is the one that crossed first or the one before it, whichever is narrower.
+        before = np.maximum(high - 1, row_starts)
+        reach, reach_before = (
+            np.maximum(values[start + middle] - centre, centre - values[start]) for start in (high, before)
+        )
+        start = np.where(reach_before < reach, before, high)
+        farthest = np.minimum(reach, reach_before).astype(np.float64)
+        if self.count % 2:
+            return farthest
+        left, right = centre - values[start], values[start + middle] - centre
+        next_left, next_right = centre - values[start + 1], values[start + middle - 1] - centre
+        second = np.where(left > right, np.maximum(next_left, right), np.maximum(left, next_right))
+        return (farthest + second) / 2
+
+    def total(self, trimmed: int = 0) -> NDArray[np.float64]:
+        """(row,) the sum, without so many of the lowest and as many of the highest, rounded once."""
+        kept = self._values[:, trimmed : self.count - trimmed]
+        bounds = np.maximum(np.abs(kept[:, 0]), np.abs(kept[:, -1]))
+        sums = ExactSums(bounds, kept.shape[1])
+        sums.add_narrow(kept)
+        return sums.totals()
+
+    def moments(self) -> tuple[list[Fraction], list[Fraction]]:
+        """(row,) the sum and the sum of squares, exactly."""
+        bounds = np.maximum(np.abs(self._values[:, 0]), np.abs(self._values[:, -1])).astype(np.float64)
+        sums, squares = ExactSums(bounds, self.count), ExactSums(bounds**2, self.count)
+        sums.add_narrow(self._values)
+        squares.add(np.square(self._values, dtype=np.float64))
+        return sums.fractions(), squares.fractions()

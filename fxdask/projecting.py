@@ -1,0 +1,80 @@
+"""Samples read, prepared and multiplied, as many at a time as the plan allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.projection import Projected, class_runs, node_rows, project_tile
+from fxdask.plan import FitPlan, padded_length, row_ranges, rows_per_read
+from fxdask.reading import read_ahead
+from fxdask.store.samples import Source
+
+__all__ = ["Prepare", "SampleTile", "project", "sample_tiles"]
+
+Prepare = Callable[[NDArray, NDArray[np.float32]], NDArray[np.float32]]
+"""(sample, input) raw samples and where to put them -> (sample, input) float32."""
+
+
+@dataclass(frozen=True)
+class SampleTile:
+    """(sample, input) one tile of prepared samples, ordered by class and padded; and where each class stands."""
+
+    prepared: NDArray[np.float32]
+    runs: list[slice]
+    n_samples: int
+
+
+def sample_tiles(
+    samples: Source, codes: NDArray[np.integer], plan: FitPlan, prepare: Prepare, *, lasting: bool = False
+) -> Iterator[SampleTile]:
+    """Every tile of samples in order; unless ``lasting``, each is overwritten by the next."""
+    n_classes = int(codes.max()) + 1
+    room = np.empty((0, plan.n_inputs), np.float32)
+    for start, rows in read_ahead(samples, row_ranges(len(codes), rows_per_read(plan.n_inputs))):
+        for low, high in row_ranges(len(rows), plan.tile.samples):
+            order, runs = class_runs(codes[start + low : start + high], n_classes)
+            width = padded_length(high - low)
+            if lasting or len(room) < width:
+                room = np.empty((width, plan.n_inputs), np.float32)
+            prepare(rows[low:high][order], room[: high - low])
+            room[high - low : width] = 0
+            yield SampleTile(room[:width], runs, high - low)
+
+
+def project(
+    tiles: Iterable[SampleTile],
+    n_samples: int,
+    weights: NDArray[np.float32],
+    first_node: int,
+    plan: FitPlan,
+    per_chunk: int | None = None,
+) -> Iterator[Projected]:
+    """(node, input) weights of a block -> their products with all samples, ``per_chunk`` samples after the other.
+
+    A chunk is whole tiles. Its values are overwritten by the next chunk's.
+    """
+    first, last, node_tiles = node_rows(first_node, first_node + len(weights), plan.n_nodes, plan.tile.nodes)
+    block = slice(first_node - first, first_node - first + len(weights))
+    if len(weights) != last - first:
+        alone, weights = weights, np.zeros((last - first, plan.n_inputs), np.float32)
+        weights[block] = alone
+    per_chunk = min(per_chunk or n_samples, n_samples)
+    values = np.empty((last - first, padded_length(per_chunk)), np.float32)
+    runs: list[list[slice]] = []
+    column = done = 0
+    for tile in tiles:
+        width = len(tile.prepared)
+        project_tile(weights, node_tiles, tile.prepared, values[:, column : column + width])
+        runs = runs or [[] for _ in tile.runs]
+        for of_class, run in zip(runs, tile.runs, strict=True):
+            if run.stop > run.start:
+                of_class.append(slice(column + run.start, column + run.stop))
+        column += width
+        done += tile.n_samples
+        if column >= per_chunk or done == n_samples:
+            yield Projected(values[block], runs)
+            runs, column = [], 0

@@ -1,0 +1,59 @@
+"""Raw samples on their way into a task: read ahead, checked, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.errors import InvalidInputError
+from fxdask.store.samples import Source, open_rows
+
+__all__ = ["as_declared", "checked_rows", "read_ahead", "read_range"]
+
+
+def read_range(samples: Source, start: int, stop: int | None) -> NDArray:
+    """The range of raw samples: read from where they are, or with no ``stop`` already the range itself."""
+    return np.asarray(samples) if stop is None else open_rows(samples)(start, stop)
+
+
+def checked_rows(rows: NDArray, start: int = 0) -> NDArray:
+    """(sample, input) raw samples, unchanged; NaN and infinity are refused with their place."""
+    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+        sample, feature = np.argwhere(~np.isfinite(rows))[0]
+        what = "NaN" if np.isnan(rows[sample, feature]) else "infinity"
+        raise InvalidInputError(f"Input X contains {what}, first in sample {start + sample}, feature {feature}")
+    return rows
+
+
+def as_declared(rows: NDArray, shape: tuple[int, int], dtype: str) -> NDArray:
+    """A chunk of a Dask array, unchanged, if it is what the array promised."""
+    rows = np.asarray(rows)
+    if rows.shape != shape or rows.dtype != np.dtype(dtype):
+        raise InvalidInputError(
+            f"X is a Dask array that promised {np.dtype(dtype)} of shape {shape} "
+            f"but gave {rows.dtype} of shape {rows.shape}"
+        )
+    return rows
+
+
+def read_ahead(samples: Source, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, NDArray]]:
+    """Each range of raw samples with its start, the next one being read while this one is worked on.
+
+    Files may have changed since they were surveyed, so what is read from them is checked again.
+    """
+    read = open_rows(samples)
+    if isinstance(samples, np.ndarray):
+        for start, stop in ranges:
+            yield start, read(start, stop)
+        return
+    with ThreadPoolExecutor(1, "fxdask-read") as reader:
+        coming: tuple[int, Future[NDArray]] | None = None
+        for start, stop in ranges:
+            arrived, coming = coming, (start, reader.submit(read, start, stop))
+            if arrived:
+                yield arrived[0], checked_rows(arrived[1].result(), arrived[0])
+        if coming:
+            yield coming[0], checked_rows(coming[1].result(), coming[0])
