@@ -77,6 +77,8 @@ def cli() -> None:
 @click.option("--keep-projections", type=click.Choice(["selected", "all"]), default="selected")
 @click.option("--keep-weights", is_flag=True, help="Keep every node's weights in the store.")
 @click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; chosen if not given.")
+@click.option("--memory-limit", metavar="BYTES", help="What local threads may use, such as 2GiB.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and stop: nothing is written.")
 @click.option("--seed", "random_state", type=click.IntRange(0), default=0)
 @click.option("--overwrite", is_flag=True, help="Replace a model that the store holds already.")
 @_common
@@ -86,6 +88,7 @@ def fit(
     store: str,
     normalize: str,
     nodes_per_block: int | None,
+    dry_run: bool,
     scheduler: str | None,
     as_json: bool,
     quiet: bool,
@@ -104,6 +107,9 @@ def fit(
         **parameters,
     )
     with connected(scheduler):
+        if dry_run:
+            _report({"plan": classifier.plan(samples, labels).facts()}, as_json)
+            return
         classifier.fit(samples, labels)
     _report(_facts(classifier) | {"fit": classifier.fit_info_}, as_json)
 
@@ -163,7 +169,7 @@ def info(store: str, as_json: bool) -> None:
 
 def _facts(classifier: FisherNetworkClassifier) -> dict[str, Any]:
     """What a person wants to know of a fitted model."""
-    hidden = {"store", "overwrite", "verbose", "random_state", "nodes_per_block"}
+    hidden = {"store", "overwrite", "verbose", "random_state", "nodes_per_block", "memory_limit"}
     rows = zip(
         classifier.classes_.tolist(),
         classifier.sample_counts_.tolist(),
@@ -202,7 +208,8 @@ def _print_fact(name: str, value: Any, indent: int) -> None:
         click.echo(label)
         _print_table(value)
     else:
-        click.echo(f"{label:<24}{format_bytes(value) if name == 'bytes' and value is not None else _shown(value)}")
+        in_bytes = name.startswith("bytes") and isinstance(value, int)
+        click.echo(f"{label:<24}{format_bytes(value) if in_bytes else _shown(value)}")
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:

@@ -43,6 +43,10 @@ class DiskSpaceError(FxdaskError, OSError):
     """The job needs more room than the disk has."""
 
 
+class MemoryPlanError(FxdaskError, MemoryError):
+    """No way of cutting the job fits into the memory that there is."""
+
+
 class ClusterError(FxdaskError):
     """The Dask cluster cannot be reached or has nobody to work."""
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fxdask.errors import StoreExistsError, StoreFormatError, WeightStreamError
 from fxdask.graph import Survey
 from fxdask.inputs import Samples
+from fxdask.job import FitJob
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.preparation import Preparation
 from fxdask.kernels.weights import CANARY_INPUTS, SCHEME, canary_nodes, weight_rows
@@ -22,7 +23,7 @@ from fxdask.plan import FitPlan, format_bytes
 from fxdask.store.group import check_room, peek_header, refuse_foreign_files, working_url
 from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS
 from fxdask.store.model import ModelStore
-from fxdask.tasks import FitJob, FitSummary
+from fxdask.tasks import FitSummary
 
 __all__ = [
     "FitSettings",
@@ -127,7 +128,7 @@ def open_job_store(
         begun = working_url(url, hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16])
         if header is not None or peek_header(begun) is not None:
             url, header = begun, peek_header(begun)
-    needed = plan.store_bytes(settings.kept, staged_bytes)
+    needed = plan.store_bytes(staged_bytes)
     if header is not None:
         _refuse_other_job(url, header, wanted)
         store = ModelStore.open(url, "r+", finished=False)
@@ -143,7 +144,7 @@ def open_job_store(
     }
     log.info("creating %s, at most %s", url, format_bytes(needed))
     drawn = canaries(settings.seed, plan)
-    return ModelStore.create(url, plan, facts, drawn, settings.kept), True
+    return ModelStore.create(url, plan, facts, drawn), True
 
 
 def stored_seed(url: str) -> int | None:
@@ -258,7 +259,9 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
     counts = tuple(int(count) for count in np.bincount(codes, minlength=n_classes))
     scale = store.read("scale") if settings.normalize == "feature" else None
     return FitJob(
-        FitPlan(sizes["node"], sizes["input"], counts, settings.n_selected, header["nodes_per_block"]),
+        FitPlan(
+            sizes["node"], sizes["input"], counts, settings.n_selected, header["nodes_per_block"], kept=settings.kept
+        ),
         settings.seed,
         Preparation(settings.normalize, store.read("shift"), scale, float(header["largest"])),
         codes,
@@ -267,7 +270,6 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
         settings.location,
         settings.spread,
         store.url,
-        settings.kept,
     )
 
 

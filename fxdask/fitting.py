@@ -6,6 +6,7 @@ import logging
 import time
 import warnings
 from dataclasses import dataclass, replace
+from typing import Any
 
 import dask
 import numpy as np
@@ -25,21 +26,25 @@ from fxdask.fitted import (
 )
 from fxdask.graph import Handle, Survey
 from fxdask.inputs import Samples
+from fxdask.job import FitJob
+from fxdask.kernels.brackets import probe_indices
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.density import bandwidths
 from fxdask.kernels.preparation import LARGEST_PRODUCT, Preparation, preparation_from
 from fxdask.kernels.selection import NO_NODE
 from fxdask.kernels.statistics import SPREAD_SOURCES, node_tolerance, spread_of
 from fxdask.kernels.weights import weight_rows
-from fxdask.plan import plan_fit
+from fxdask.plan import FitPlan, SampleFacts
+from fxdask.planning import plan_fit, replanned
 from fxdask.progress import progress_bar
 from fxdask.reading import as_declared
-from fxdask.store.group import move_into_place, remove_group
+from fxdask.resources import measured_resources
+from fxdask.store.group import move_into_place, peek_header, remove_group
 from fxdask.store.model import ModelStore
-from fxdask.store.samples import ZarrAddress
-from fxdask.tasks import FitJob, FitSummary
+from fxdask.store.samples import ZarrAddress, decoded_bytes
+from fxdask.tasks import FitSummary
 
-__all__ = ["fit_model"]
+__all__ = ["fit_model", "plan_model"]
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +61,41 @@ class _Fit:
     verbose: bool
 
 
+def plan_model(
+    settings: FitSettings,
+    data: TrainingData,
+    *,
+    nodes_per_block: int | str = "auto",
+    store: str | None = None,
+    overwrite: bool = False,
+    memory_limit: Any = None,
+) -> FitPlan:
+    """How a fit would be cut, and what it would take; nothing but the labels is read."""
+    samples = data.samples
+    if store and not overwrite:
+        # A fit that was begun goes on with the blocks that it has.
+        nodes_per_block = (peek_header(store) or {}).get("nodes_per_block", nodes_per_block)
+    on_workers = isinstance(samples.handle, np.ndarray) and store is None and graph.active_client() is not None
+    in_memory = isinstance(samples.handle, (np.ndarray, DaskArray)) and not (store and _needs_staging(samples.handle))
+    facts = SampleFacts(
+        samples.dtype.itemsize,
+        in_memory,
+        0 if in_memory or isinstance(samples.handle, (np.ndarray, DaskArray)) else decoded_bytes(samples.handle),
+        widened=settings.normalize is not None or not np.can_cast(samples.dtype, np.float32),
+        probes_in_memory=store is None,
+    )
+    return plan_fit(
+        settings.n_nodes,
+        samples.n_inputs,
+        tuple(map(int, data.counts)),
+        settings.n_selected,
+        nodes_per_block,
+        samples=facts,
+        resources=measured_resources(memory_limit, samples.n_bytes if on_workers else 0),
+        kept=settings.kept,
+    )
+
+
 def fit_model(
     settings: FitSettings,
     data: TrainingData,
@@ -63,13 +103,20 @@ def fit_model(
     nodes_per_block: int | str = "auto",
     store: str | None = None,
     overwrite: bool = False,
+    memory_limit: Any = None,
     verbose: bool = False,
 ) -> FittedModel:
     """Fit a network, into a store if one is named; finish or load what an equal call left there."""
     started = time.perf_counter()
-    samples = _in_memory_without_store(data.samples, store)
-    plan = plan_fit(
-        settings.n_nodes, samples.n_inputs, tuple(map(int, data.counts)), settings.n_selected, nodes_per_block
+    data = replace(data, samples=_in_memory_without_store(data.samples, store))
+    samples = data.samples
+    plan = plan_model(
+        settings,
+        data,
+        nodes_per_block=nodes_per_block,
+        store=store,
+        overwrite=overwrite,
+        memory_limit=memory_limit,
     )
     priors = _prior_values(settings.priors, data.counts)
     with progress_bar("reading", shown=verbose) as progress:
@@ -85,9 +132,8 @@ def fit_model(
         settings.criterion,
         settings.location,
         settings.spread,
-        kept=settings.kept,
     )
-    fit = _Fit(settings, replace(data, samples=samples), seen, job, started, verbose)
+    fit = _Fit(settings, data, seen, job, started, verbose)
     if store is None:
         return _run(fit, graph.place(samples.handle), None)
     return _run_into_store(fit, store, overwrite=overwrite)
@@ -101,7 +147,8 @@ def _run_into_store(fit: _Fit, url: str, *, overwrite: bool) -> FittedModel:
         log.info("%s already holds this model", store.url)
         move_into_place(store.url, url)
         return replace(load_model(url), names=samples.names)
-    plan = replace(plan, nodes_per_block=store.header["nodes_per_block"])
+    if store.header["nodes_per_block"] != plan.nodes_per_block:
+        plan = replanned(plan, store.header["nodes_per_block"])
     fit = replace(fit, job=replace(fit.job, plan=plan, store=store.url))
     try:
         fitted = _run(fit, _stage(store, samples) if staged else samples.handle, store)
@@ -117,8 +164,9 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
     """All blocks, the selection, and with a store its last arrays and its mark."""
     job, samples = fit.job, fit.data.samples
     log.info("fitting %d nodes in %d blocks of %d", job.plan.n_nodes, job.plan.n_blocks, job.plan.nodes_per_block)
+    job, probes = _probe(job, samples.handle if store is None else handle, store)
     with progress_bar("fitting", shown=fit.verbose) as progress:
-        summary = graph.fit_blocks(job, handle, progress)
+        summary = graph.fit_blocks(job, handle, probes, progress)
     _check_usable(summary, fit.data.classes)
     _warn_of_zero_spreads(summary.source_counts, fit.data.classes)
     # An array of this process is projected here; what the workers have of it is a copy.
@@ -134,12 +182,16 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
         "seconds": time.perf_counter() - fit.started,
         "n_blocks": job.plan.n_blocks,
         "n_blocks_resumed": summary.n_resumed,
-        "blocks_by_process": summary.processes,
+        "blocks_by_process": {process: work.blocks for process, work in summary.processes.items()},
+        "bytes_read_by_process": {process: work.bytes_read for process, work in summary.processes.items()},
+        "peak_bytes_by_process": {process: work.peak_bytes for process, work in summary.processes.items()},
+        "rows_repeated": sum(work.rows_repeated for work in summary.processes.values()),
+        "plan": job.plan.facts(),
     }
     return FittedModel(
         fit.settings,
         fit.data.classes,
-        replace(job),  # without what the tasks kept with it
+        replace(job, probe_codes=None),  # without what the tasks kept with it
         network,
         summary.top.nodes,
         divergences,
@@ -150,6 +202,20 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
         info,
         samples.names,
     )
+
+
+def _probe(job: FitJob, samples: Handle, store: ModelStore | None) -> tuple[FitJob, Handle | None]:
+    """The job and the few samples that its streaming tasks bracket quantiles with, where they can read them."""
+    plan = job.plan
+    if not plan.is_streamed:
+        return job, None
+    chosen = probe_indices(job.codes, plan.probe_counts)
+    job = replace(job, probe_codes=job.codes[chosen])
+    if store is None:
+        return job, graph.place(graph.probe(samples, plan.n_samples, plan.n_inputs, chosen))
+    if not store.has_all("probes"):
+        store.write("probes", graph.probe(samples, plan.n_samples, plan.n_inputs, chosen))
+    return job, ZarrAddress(store.url, "probes")
 
 
 def _in_memory_without_store(samples: Samples, store: str | None) -> Samples:
@@ -257,7 +323,7 @@ def _needs_staging(handle: Handle) -> bool:
 
 
 def _stage(store: ModelStore, samples: Samples) -> ZarrAddress:
-    if not store.has_all_samples():
+    if not store.has_all("samples"):
         store.stage_samples(samples.n_samples, samples.n_inputs, samples.dtype)
         graph.stage(samples.handle, samples.n_samples, samples.n_inputs, store.url)
     return ZarrAddress(store.url, "samples")

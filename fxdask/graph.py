@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 
 from fxdask import tasks
 from fxdask.errors import ClusterError
+from fxdask.job import FitJob
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.preparation import FeatureSummary, merge_summaries
 from fxdask.plan import row_ranges, rows_per_read
 from fxdask.reading import as_declared
 from fxdask.store.samples import Source
-from fxdask.tasks import FitJob, FitSummary
+from fxdask.tasks import FitSummary
 
 __all__ = [
     "Handle",
@@ -39,6 +40,7 @@ __all__ = [
     "fit_blocks",
     "log_scores",
     "place",
+    "probe",
     "project_selected",
     "respond",
     "score",
@@ -223,11 +225,23 @@ def stage(samples: Handle, n_rows: int, n_inputs: int, store: str, progress: Pro
     compute(work, progress, here=_is_here(samples))
 
 
-def fit_blocks(job: FitJob, samples: Handle, progress: Progress | None = None) -> FitSummary:
+def probe(samples: Handle, n_rows: int, n_inputs: int, probed: NDArray[np.intp]) -> NDArray:
+    """(probe, input) a few raw samples, by their rising indices."""
+    pick = delayed(tasks.probe_rows, pure=False)
+    work = []
+    for start, stop, part in _row_tasks(samples, n_rows, n_inputs):
+        end = start + rows_per_read(n_inputs)
+        work.append(pick(part, start, stop, probed[np.searchsorted(probed, start) : np.searchsorted(probed, end)]))
+    return np.concatenate(compute(work, here=_is_here(samples)))
+
+
+def fit_blocks(
+    job: FitJob, samples: Handle, probes: Handle | None = None, progress: Progress | None = None
+) -> FitSummary:
     """Every node block once, and their summaries merged as a tree."""
     fit, merge = delayed(tasks.fit_block, pure=False), delayed(tasks.merge_summaries, pure=False)
-    shared_job, shared_samples = _once(job, "job"), _once(samples, "samples")
-    blocks = [fit(shared_job, shared_samples, index) for index in range(job.plan.n_blocks)]
+    shared = [_once(value, name) for value, name in ((job, "job"), (samples, "samples"), (probes, "probes"))]
+    blocks = [fit(*shared, index) for index in range(job.plan.n_blocks)]
     level = blocks
     while len(level) > 1:
         level = [merge(level[i : i + MERGE_FAN_IN]) for i in range(0, len(level), MERGE_FAN_IN)]

@@ -15,15 +15,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fxdask import graph
 from fxdask.errors import InvalidInputError
-from fxdask.fitted import FittedModel, TrainingData, load_model, stored_seed
-from fxdask.fitting import fit_model
+from fxdask.fitted import FitSettings, FittedModel, TrainingData, load_model, stored_seed
+from fxdask.fitting import fit_model, plan_model
 from fxdask.inputs import as_labels, as_samples, check_test_samples, encode_labels, is_remote
 from fxdask.kernels.decision import FittedNetwork, class_probabilities
 from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.kernels.weights import weight_rows
 from fxdask.parameters import checked_settings
+from fxdask.plan import FitPlan
 from fxdask.progress import progress_bar
 from fxdask.reading import checked_rows
+from fxdask.resources import checked_limit
 from fxdask.store.group import store_url
 
 __all__ = ["FisherNetworkClassifier", "load"]
@@ -73,6 +75,11 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         Keep every node's weights in the store, for other programs; fxdask draws them again from the seed.
     nodes_per_block : int or "auto"
         Nodes per task and chunk. It never changes a result.
+    memory_limit : int, str or None
+        Bytes, or a text such as "2 GiB", that the process may use if the work runs on local
+        threads; None allows what the machine has free. Workers of a cluster have limits of their
+        own. It never changes a result: where the projections of a block do not fit, they are
+        streamed (see :meth:`plan`).
     overwrite : bool, default=False
         Replace a model that the store holds already.
     random_state : int, RandomState or None
@@ -95,7 +102,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     bandwidth_fallbacks_ : dict
         How many bandwidths of selected nodes needed a fallback, of their "spread" or of their "rule".
     fit_info_ : dict
-        Seconds, blocks, blocks resumed, and blocks computed by each process; empty after a load.
+        Seconds, blocks, blocks resumed, and of each process the blocks it computed, the bytes of samples
+        it read and the most memory it had; rows whose brackets missed; the plan. Empty after a load.
     n_features_in_ : int
     feature_names_in_ : ndarray, only where X had names
     seed_ : int
@@ -130,6 +138,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         keep_projections: str = "selected",
         keep_weights: bool = False,
         nodes_per_block: int | str = "auto",
+        memory_limit: int | str | None = None,
         overwrite: bool = False,
         random_state: int | np.random.RandomState | None = 0,
         verbose: bool = False,
@@ -148,6 +157,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         self.keep_projections = keep_projections
         self.keep_weights = keep_weights
         self.nodes_per_block = nodes_per_block
+        self.memory_limit = memory_limit
         self.overwrite = overwrite
         self.random_state = random_state
         self.verbose = verbose
@@ -173,19 +183,49 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> FisherNetworkClassifier(n_nodes=100, n_selected=3).fit(X, y).predict([[4.9, 1.0]])
         array([1])
         """
+        settings, data, where = self._checked(X, y)
+        return self._adopt(fit_model(settings, data, **where, verbose=self.verbose))
+
+    def plan(self, X: Any, y: Any) -> FitPlan:
+        """How :meth:`fit` would cut the work, and what it would take; of X only the shape is looked at.
+
+        Memory and threads are those of the active Dask client's workers, or of this machine.
+
+        Parameters
+        ----------
+        X, y : as for :meth:`fit`
+
+        Returns
+        -------
+        FitPlan
+            Print it, or take the numbers from its ``facts()``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = np.zeros((1000, 20), np.float32), np.arange(1000) % 2
+        >>> plan = FisherNetworkClassifier(n_nodes=10_000).plan(X, y)
+        >>> plan.n_blocks, plan.is_streamed, plan.product_passes
+        (27, False, 1.0)
+        """
+        settings, data, where = self._checked(X, y)
+        return plan_model(settings, data, **where)
+
+    def _checked(self, X: Any, y: Any) -> tuple[FitSettings, TrainingData, dict[str, Any]]:
+        """Parameters and data, all of them checked; and where and in what pieces to work."""
         store = None if self.store is None else store_url(self.store)
         settings = checked_settings(self, stored_seed(store) if store and not self.overwrite else None)
+        checked_limit(self.memory_limit)
         samples = as_samples(X)
         classes, codes, counts = encode_labels(as_labels(y), samples.n_samples)
-        model = fit_model(
-            settings,
-            TrainingData(samples, classes, codes, counts),
-            nodes_per_block=self.nodes_per_block,
-            store=store,
-            overwrite=self.overwrite,
-            verbose=self.verbose,
-        )
-        return self._adopt(model)
+        where = {
+            "nodes_per_block": self.nodes_per_block,
+            "store": store,
+            "overwrite": self.overwrite,
+            "memory_limit": self.memory_limit,
+        }
+        return settings, TrainingData(samples, classes, codes, counts), where
 
     def predict(self, X: Any) -> NDArray | DaskArray:
         """Label samples.
@@ -381,7 +421,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """What the response tasks read: None if the store keeps all projections, else the checked training samples."""
         model = self._model
         if X_train is None:
-            if "projections" not in model.job.kept:
+            if "projections" not in model.job.plan.kept:
                 raise InvalidInputError(
                     'responses of all nodes need the training samples: pass X_train, or fit with keep_projections="all"'
                 )

@@ -1,38 +1,50 @@
-"""How a fit is cut into blocks and tiles: integer arithmetic, no arrays."""
+"""How a fit is cut into blocks, tiles, chunks and passes, and what that takes: integer arithmetic, no arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-
-from fxdask.errors import InvalidInputError
+from math import isqrt
 
 __all__ = [
+    "BRACKET_SLACK",
+    "LANES",
+    "MIB",
+    "SHARE_OF_LIMIT",
     "FitPlan",
     "NodeBlock",
+    "Resources",
+    "SampleFacts",
     "TileShape",
     "format_bytes",
     "padded_length",
-    "plan_fit",
     "row_ranges",
     "rows_per_read",
     "tile_shape",
 ]
 
 MIB = 2**20
-VALUES_BYTES_PER_BLOCK = 48 * MIB
-WEIGHTS_BYTES_PER_BLOCK = 32 * MIB
 BYTES_PER_READ = 16 * MIB
 LARGEST_PREPARED_COPY = 64 * MIB
+PROBE_BYTES_IN_STORE = 128 * MIB
+PROBE_BYTES_IN_MEMORY = 32 * MIB
+MOST_PROBES = 32_768
+FEWEST_PROBES = 4_096
 FULL_TILE_NODES = 384
 FULL_TILE_SAMPLES = 768
 WIDEST_FULL_TILE = 8192
+LONGEST_FULL_TILE = 2**18
 SMALLEST_TILE_NODES = 48
+FEWEST_TILE_NODES_FOR_MANY_SAMPLES = 96
 LANES = 16
-FEWEST_BLOCKS = 24
 SMALL_FILES = 50  # metadata, and arrays of one small chunk
 BYTES_LOST_PER_FILE = 4096  # file systems give whole pages
+SHARE_OF_LIMIT = 0.6  # Dask spills beyond that
+STATISTICS_SCRATCH = 20 * MIB
+STREAMING_SCRATCH = 8 * MIB
+BRACKET_SLACK = 5.0
+"""Standard deviations on each side of a sampled quantile: one bracket in a million misses."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +73,47 @@ class NodeBlock:
 
 
 @dataclass(frozen=True)
+class Resources:
+    """What the processes that run the tasks have: the smallest limit, the largest baseline, their threads."""
+
+    limit: int
+    baseline: int
+    threads: int
+    processes: int = 1
+
+    @property
+    def per_task(self) -> int:
+        """Bytes that one task may take: as many tasks run at a time as a process has threads."""
+        return int(SHARE_OF_LIMIT * self.limit - self.baseline) // self.threads
+
+
+@dataclass(frozen=True)
+class SampleFacts:
+    """What a plan must know of the samples besides their shape."""
+
+    itemsize: int = 4
+    in_memory: bool = True
+    """Whether tasks find the samples in their process's memory and read nothing."""
+    read_bytes: int = 0
+    """Memory that one read takes, where its chunks are larger than itself."""
+    widened: bool = False
+    """Whether preparing a sample goes by way of float64."""
+    probes_in_memory: bool = True
+    """Whether probed samples are kept in every process, for want of a store."""
+
+
+@dataclass(frozen=True)
 class FitPlan:
-    """Everything about the cutting of one fit that can be known before any array is read.
+    """Everything about one fit that can be known before any sample is read.
+
+    ``print(plan)`` shows it for people; :meth:`facts` gives the same as numbers.
 
     Examples
     --------
-    >>> from fxdask.plan import plan_fit
+    >>> from fxdask.planning import plan_fit
     >>> plan = plan_fit(n_nodes=10_000, n_inputs=784, class_counts=(6_000, 6_000), n_selected=10)
-    >>> plan.n_blocks, plan.block(0).n_nodes
-    (27, 384)
+    >>> plan.n_blocks, plan.block(0).n_nodes, plan.is_streamed
+    (27, 384, False)
     """
 
     n_nodes: int
@@ -77,10 +121,18 @@ class FitPlan:
     class_counts: tuple[int, ...]
     n_selected: int
     nodes_per_block: int
+    nodes_per_pass: int = 0
+    samples_per_chunk: int = 0
+    """How many samples' values are held at a time; 0 means those of all samples."""
+    samples: SampleFacts = SampleFacts()
+    resources: Resources | None = None
+    kept: tuple[str, ...] = ()
     tile: TileShape = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tile", tile_shape(self.n_inputs))
+        object.__setattr__(self, "tile", tile_shape(self.n_inputs, self.n_samples))
+        if not self.nodes_per_pass:
+            object.__setattr__(self, "nodes_per_pass", self.nodes_per_block)
 
     @property
     def n_samples(self) -> int:
@@ -96,6 +148,31 @@ class FitPlan:
     def n_blocks(self) -> int:
         """How many node blocks, so tasks, the fit has."""
         return -(-self.n_nodes // self.nodes_per_block)
+
+    @property
+    def samples_per_read(self) -> int:
+        """How many samples a task reads at a time."""
+        return min(self.n_samples, rows_per_read(self.n_inputs))
+
+    @property
+    def passes_per_block(self) -> int:
+        """How often a block's task goes through all samples."""
+        return -(-self.nodes_per_block // self.nodes_per_pass)
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether values are settled chunk by chunk instead of being held for all samples at once."""
+        return self.samples_per_chunk > 0
+
+    @property
+    def probe_counts(self) -> tuple[int, ...]:
+        """Samples of each class that are looked at beforehand, to bracket quantiles, if values are streamed."""
+        if not self.is_streamed:
+            return (0,) * self.n_classes
+        most_bytes = PROBE_BYTES_IN_MEMORY if self.samples.probes_in_memory else PROBE_BYTES_IN_STORE
+        in_all = min(MOST_PROBES, max(FEWEST_PROBES, most_bytes // (4 * self.n_inputs)))
+        fewest = min(256, in_all // self.n_classes + 1)
+        return tuple(min(v, max(fewest, in_all * v // self.n_samples)) for v in self.class_counts)
 
     def block(self, index: int) -> NodeBlock:
         """The node block of this index."""
@@ -118,24 +195,158 @@ class FitPlan:
     @property
     def keeps_prepared(self) -> bool:
         """Whether the samples are so few that a prepared copy of them may stay in a process for all its blocks."""
-        return 4 * self.n_samples * self.n_inputs <= LARGEST_PREPARED_COPY
+        return not self.is_streamed and 4 * self.n_samples * self.n_inputs <= LARGEST_PREPARED_COPY
 
-    def store_bytes(self, kept: Container[str] = (), staged_bytes: int = 0) -> int:
+    # What it takes
+
+    @property
+    def sample_bytes(self) -> int:
+        """Size of the raw samples."""
+        return self.n_samples * self.n_inputs * self.samples.itemsize
+
+    @property
+    def task_bytes(self) -> int:
+        """Upper estimate of the memory of one task beyond the baseline of its process."""
+        rows = -(-self.nodes_per_block // self.tile.nodes) * self.tile.nodes + self._misaligned_rows
+        return self._reading_bytes + 8 * self.nodes_per_block * self.n_inputs + self._values_bytes(rows)
+
+    @property
+    def _misaligned_rows(self) -> int:
+        return self.tile.nodes if self.nodes_per_block % self.tile.nodes else 0
+
+    @property
+    def _reading_bytes(self) -> int:
+        """The tile that is prepared, what is being worked on and what is being read."""
+        if self.keeps_prepared:
+            prepared = 4 * self.n_samples * self.n_inputs
+        else:
+            prepared = self.tile.samples * self.n_inputs * (32 if self.samples.widened else 8)
+        if self.samples.probes_in_memory:
+            prepared += self._probe_bytes
+        if self.samples.in_memory:
+            return prepared
+        one_read = self.samples_per_read * self.n_inputs * self.samples.itemsize
+        return prepared + 2 * one_read + self.samples.read_bytes
+
+    def _values_bytes(self, rows: int) -> int:
+        longest = max(self.class_counts)
+        if not self.is_streamed:
+            values = 4 * rows * (self.n_samples + LANES) + max(STATISTICS_SCRATCH, 16 * longest)
+            return 3 * values if "projections" in self.kept else values
+        in_pass = min(rows, self.nodes_per_pass)
+        in_product = min(rows, -(-in_pass // self.tile.nodes) * self.tile.nodes + self._misaligned_rows)
+        probed = 4 * in_pass * (sum(self.probe_counts) + LANES)
+        streamed = 4 * in_product * (self.samples_per_chunk + LANES) + self.kept_bytes_per_node * in_pass
+        return max(probed, streamed) + STREAMING_SCRATCH
+
+    @property
+    def kept_bytes_per_node(self) -> int:
+        """Values that lie in a bracket, of the five that a default fit needs, for near-normal projections."""
+        in_brackets = 0
+        for count, probes in zip(self.class_counts, self.probe_counts, strict=True):
+            # A bracket is `slack` standard deviations of a share, at most 1/2 / sqrt(probes), to each side;
+            # the quartiles' and those of median -+ MAD all but coincide.
+            share = 3.6 * BRACKET_SLACK / max(1, isqrt(probes))
+            in_brackets += count if share >= 1 else int(count * share)
+        return 4 * in_brackets
+
+    @property
+    def pass_bytes(self) -> int:
+        """Bytes of the values that one pass may keep."""
+        return self.kept_bytes_per_node * self.nodes_per_pass
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of raw samples that the blocks' tasks read, if no bracket misses."""
+        if self.samples.in_memory:
+            return 0
+        if self.keeps_prepared:
+            processes = self.resources.processes if self.resources else 1
+            return min(self.n_blocks, processes) * self.sample_bytes
+        probes = 0 if self.samples.probes_in_memory else self._probe_bytes
+        in_last_block = -(-self.block(self.n_blocks - 1).n_nodes // self.nodes_per_pass)
+        passes = (self.n_blocks - 1) * self.passes_per_block + in_last_block
+        return passes * (self.sample_bytes + probes)
+
+    @property
+    def bytes_read_besides(self) -> int:
+        """Bytes of raw samples that are read before and after: to survey them, to probe, to project the selected."""
+        return 0 if self.samples.in_memory else (3 if self.is_streamed else 2) * self.sample_bytes
+
+    @property
+    def _probe_bytes(self) -> int:
+        return sum(self.probe_counts) * self.n_inputs * self.samples.itemsize
+
+    @property
+    def product_passes(self) -> float:
+        """Products, as a multiple of every node with every sample once.
+
+        A pass over a part of a product tile multiplies the whole tile, for the sake of its last bits.
+        """
+        tiles = sum(
+            -(-stop // self.tile.nodes) - start // self.tile.nodes
+            for start, stop in row_ranges(self.nodes_per_block, self.nodes_per_pass)
+        )
+        repeated = tiles * min(self.tile.nodes, self.nodes_per_block) / self.nodes_per_block
+        return max(1.0, repeated) * (1 + sum(self.probe_counts) / self.n_samples)
+
+    def store_bytes(self, staged_bytes: int = 0) -> int:
         """Upper estimate of what the finished and the working arrays take on disk."""
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
-        per_node = (4 * self.n_inputs if "weights" in kept else 0) + self.n_classes * (8 + 8 + 8 + 1)
+        per_node = (4 * self.n_inputs if "weights" in self.kept else 0) + self.n_classes * (8 + 8 + 8 + 8)
         per_selected = 4 * self.n_inputs + 8 + self.n_classes * (8 + 8)
-        projections = 4 * self.n_samples * (selected + (self.n_nodes if "projections" in kept else 0))
-        files = 8 * self.n_blocks + selected + SMALL_FILES
+        projections = 4 * self.n_samples * (selected + (self.n_nodes if "projections" in self.kept else 0))
+        files = 4 * self.n_blocks + selected + SMALL_FILES
         data = self.n_nodes * per_node + selected * per_selected + projections + 4 * self.n_samples
-        return data + 16 * self.n_inputs + files * BYTES_LOST_PER_FILE + staged_bytes
+        return data + 16 * self.n_inputs + files * BYTES_LOST_PER_FILE + staged_bytes + self._probe_bytes
+
+    def facts(self) -> dict[str, int | float | str | None]:
+        """The plan as numbers."""
+        return {
+            "nodes": self.n_nodes,
+            "samples": self.n_samples,
+            "inputs": self.n_inputs,
+            "classes": self.n_classes,
+            "blocks": self.n_blocks,
+            "nodes_per_block": self.nodes_per_block,
+            "nodes_per_pass": self.nodes_per_pass,
+            "samples_per_read": self.samples_per_read,
+            "values_held": "of a chunk of samples" if self.is_streamed else "of all samples",
+            "samples_per_chunk": self.samples_per_chunk or self.n_samples,
+            "samples_probed": sum(self.probe_counts),
+            "bytes_per_task": self.task_bytes,
+            "bytes_allowed_per_task": self.resources.per_task if self.resources else None,
+            "tasks_at_a_time": self.resources.threads * self.resources.processes if self.resources else None,
+            "bytes_read": self.bytes_read,
+            "bytes_read_besides": self.bytes_read_besides,
+            "bytes_written": self.store_bytes(),
+            "product_passes": round(self.product_passes, 3),
+        }
+
+    def __str__(self) -> str:
+        lines = []
+        for name, value in self.facts().items():
+            if value is None:
+                continue
+            shown = str(value)
+            if isinstance(value, int):
+                shown = format_bytes(value) if name.startswith("bytes") else f"{value:,}"
+            lines.append(f"{name.replace('_', ' '):24}{shown}")
+        return "\n".join(lines)
 
 
-def tile_shape(n_inputs: int) -> TileShape:
-    """The shape of every product over this many inputs: halved while the operands would be too wide."""
+def tile_shape(n_inputs: int, n_samples: int = 0) -> TileShape:
+    """The shape of every product of this size.
+
+    Halved while the operands would be too wide; with fewer nodes where there are so many samples
+    that a worker could not hold the values of more.
+    """
     nodes, samples, width = FULL_TILE_NODES, FULL_TILE_SAMPLES, WIDEST_FULL_TILE
     while n_inputs > width and nodes > SMALLEST_TILE_NODES:
         nodes, samples, width = nodes // 2, samples // 2, width * 2
+    length = LONGEST_FULL_TILE
+    while n_samples > length and nodes > FEWEST_TILE_NODES_FOR_MANY_SAMPLES:
+        nodes, length = nodes // 2, length * 2
     return TileShape(nodes, samples)
 
 
@@ -158,52 +369,6 @@ def row_ranges(n_rows: int, per_range: int) -> Iterator[tuple[int, int]]:
     """Consecutive (start, stop) ranges that cover ``n_rows``."""
     for start in range(0, n_rows, per_range):
         yield start, min(start + per_range, n_rows)
-
-
-def plan_fit(
-    n_nodes: int,
-    n_inputs: int,
-    class_counts: tuple[int, ...],
-    n_selected: int,
-    nodes_per_block: int | str = "auto",
-) -> FitPlan:
-    """Cut a fit into node blocks.
-
-    Parameters
-    ----------
-    n_nodes, n_inputs : int
-        Rows and columns of the weight matrix.
-    class_counts : tuple of int
-        Training samples of each class.
-    n_selected : int
-        Nodes kept per class.
-    nodes_per_block : int or "auto"
-        "auto" takes whole product tiles, about 48 MiB of projected values. The choice never
-        depends on workers or memory, and never changes a result.
-
-    Returns
-    -------
-    FitPlan
-    """
-    if n_selected > n_nodes:
-        raise InvalidInputError(
-            f"n_selected is {n_selected} but there are only {n_nodes} nodes; "
-            f"set n_selected to {n_nodes} or fewer, or n_nodes to {n_selected} or more"
-        )
-    if nodes_per_block == "auto":
-        per_block = _automatic_nodes_per_block(n_nodes, n_inputs, sum(class_counts))
-    else:
-        per_block = int(nodes_per_block)
-    return FitPlan(n_nodes, n_inputs, class_counts, n_selected, min(per_block, n_nodes))
-
-
-def _automatic_nodes_per_block(n_nodes: int, n_inputs: int, n_samples: int) -> int:
-    per_tile = tile_shape(n_inputs).nodes
-    by_values = VALUES_BYTES_PER_BLOCK // (4 * n_samples)
-    by_weights = WEIGHTS_BYTES_PER_BLOCK // (4 * n_inputs)
-    # Few large blocks would leave some threads idle while others work on the last.
-    by_count = n_nodes // FEWEST_BLOCKS
-    return per_tile * max(1, min(by_values, by_weights, by_count) // per_tile)
 
 
 def format_bytes(count: float) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.evidence import Tally
 from fxdask.kernels.projection import Projected, class_runs, node_rows, project_tile
 from fxdask.plan import FitPlan, padded_length, row_ranges, rows_per_read
 from fxdask.reading import read_ahead
@@ -29,20 +30,31 @@ class SampleTile:
 
 
 def sample_tiles(
-    samples: Source, codes: NDArray[np.integer], plan: FitPlan, prepare: Prepare, *, lasting: bool = False
+    samples: Source,
+    codes: NDArray[np.integer],
+    plan: FitPlan,
+    prepare: Prepare,
+    tally: Tally,
+    *,
+    lasting: bool = False,
 ) -> Iterator[SampleTile]:
     """Every tile of samples in order; unless ``lasting``, each is overwritten by the next."""
     n_classes = int(codes.max()) + 1
-    room = np.empty((0, plan.n_inputs), np.float32)
-    for start, rows in read_ahead(samples, row_ranges(len(codes), rows_per_read(plan.n_inputs))):
+    room, raw = np.empty((0, plan.n_inputs), np.float32), None
+    for start, rows in read_ahead(samples, row_ranges(len(codes), rows_per_read(plan.n_inputs)), tally):
         for low, high in row_ranges(len(rows), plan.tile.samples):
             order, runs = class_runs(codes[start + low : start + high], n_classes)
             width = padded_length(high - low)
             if lasting or len(room) < width:
                 room = np.empty((width, plan.n_inputs), np.float32)
-            prepare(rows[low:high][order], room[: high - low])
+            if raw is None:
+                raw = np.empty((plan.tile.samples, plan.n_inputs), rows.dtype)
+            # "clip" only because NumPy then takes straight into the array; every index is in range.
+            np.take(rows[low:high], order, axis=0, out=raw[: high - low], mode="clip")
+            prepare(raw[: high - low], room[: high - low])
             room[high - low : width] = 0
             yield SampleTile(room[:width], runs, high - low)
+        del rows
 
 
 def project(

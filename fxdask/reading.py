@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError
+from fxdask.evidence import Tally
 from fxdask.store.samples import Source, open_rows
 
 __all__ = ["as_declared", "checked_rows", "read_ahead", "read_range"]
@@ -21,11 +22,17 @@ def read_range(samples: Source, start: int, stop: int | None) -> NDArray:
 
 def checked_rows(rows: NDArray, start: int = 0) -> NDArray:
     """(sample, input) raw samples, unchanged; NaN and infinity are refused with their place."""
-    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+    if rows.dtype.kind == "f" and not _has_finite_sum(rows) and not np.isfinite(rows).all():
         sample, feature = np.argwhere(~np.isfinite(rows))[0]
         what = "NaN" if np.isnan(rows[sample, feature]) else "infinity"
         raise InvalidInputError(f"Input X contains {what}, first in sample {start + sample}, feature {feature}")
     return rows
+
+
+def _has_finite_sum(rows: NDArray) -> bool:
+    """Whether the sum is finite, so that every value is: a quick look that takes no memory."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.add.reduce(rows, axis=None)))
 
 
 def as_declared(rows: NDArray, shape: tuple[int, int], dtype: str) -> NDArray:
@@ -39,21 +46,26 @@ def as_declared(rows: NDArray, shape: tuple[int, int], dtype: str) -> NDArray:
     return rows
 
 
-def read_ahead(samples: Source, ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, NDArray]]:
+def read_ahead(samples: Source, ranges: Iterable[tuple[int, int]], tally: Tally) -> Iterator[tuple[int, NDArray]]:
     """Each range of raw samples with its start, the next one being read while this one is worked on.
+
+    No more than those two are in memory, if whoever takes a range lets go of it before the next.
 
     Files may have changed since they were surveyed, so what is read from them is checked again.
     """
-    read = open_rows(samples)
+    read = open_rows(samples, reuse=True)
     if isinstance(samples, np.ndarray):
         for start, stop in ranges:
             yield start, read(start, stop)
         return
     with ThreadPoolExecutor(1, "fxdask-read") as reader:
-        coming: tuple[int, Future[NDArray]] | None = None
-        for start, stop in ranges:
-            arrived, coming = coming, (start, reader.submit(read, start, stop))
-            if arrived:
-                yield arrived[0], checked_rows(arrived[1].result(), arrived[0])
-        if coming:
-            yield coming[0], checked_rows(coming[1].result(), coming[0])
+        coming: Future[NDArray] | None = None
+        coming_start = 0
+        for start, stop in [*ranges, (0, 0)]:
+            here, here_start = coming, coming_start
+            coming, coming_start = (reader.submit(read, start, stop) if stop else None), start
+            if here is not None:
+                rows, here = checked_rows(here.result(), here_start), None
+                tally.bytes_read += rows.nbytes
+                yield here_start, rows
+                del rows

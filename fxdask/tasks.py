@@ -3,84 +3,45 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import socket
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
-from threading import Lock
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.evidence import Tally, Work, merge_work, peak_bytes, this_process
+from fxdask.job import FitJob
 from fxdask.kernels.criteria import CRITERIA
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.density import bandwidths, log_density
-from fxdask.kernels.preparation import FeatureSummary, Preparation, summarize
+from fxdask.kernels.preparation import FeatureSummary, summarize
 from fxdask.kernels.projection import Projected, project_packed
 from fxdask.kernels.selection import TopNodes, merge_top, top_nodes
 from fxdask.kernels.statistics import SPREAD_SOURCES, class_statistics, node_tolerance, spread_of
 from fxdask.kernels.weights import weight_block
 from fxdask.plan import FitPlan, NodeBlock
-from fxdask.projecting import SampleTile, project, sample_tiles
+from fxdask.projecting import project, sample_tiles
 from fxdask.reading import checked_rows, read_range
 from fxdask.store.model import ModelStore
 from fxdask.store.samples import Source
 from fxdask.store.scores import ScoreStore
+from fxdask.streaming import streamed_statistics
 from fxdask.threads import one_blas_thread
 
 __all__ = [
-    "FitJob",
     "FitSummary",
     "fit_block",
     "log_score_block",
     "log_score_rows",
     "merge_summaries",
+    "probe_rows",
     "project_rows",
     "respond_block",
     "score_rows",
     "stage_rows",
     "survey_rows",
 ]
-
-_prepare_once = Lock()
-
-
-@dataclass(frozen=True)
-class FitJob:
-    """Everything a block's task needs besides the samples: it enters a graph once, not once per block."""
-
-    plan: FitPlan
-    seed: int
-    preparation: Preparation
-    codes: NDArray[np.integer]
-    priors: NDArray[np.float64]
-    criterion: str
-    location: str
-    spread: str
-    store: str | None = None
-    kept: tuple[str, ...] = ()
-
-    def tiles(self, samples: Source) -> Iterable[SampleTile]:
-        """Every tile of prepared samples; where they are few, a process keeps them from block to block."""
-        if not self.plan.keeps_prepared:
-            return sample_tiles(samples, self.codes, self.plan, self.preparation)
-        with _prepare_once:
-            if "_kept_tiles" not in self.__dict__:
-                tiles = list(sample_tiles(samples, self.codes, self.plan, self.preparation, lasting=True))
-                self.__dict__["_kept_tiles"] = tiles
-        return self.__dict__["_kept_tiles"]
-
-    @cached_property
-    def opened_store(self) -> ModelStore | None:
-        """The store to write into, opened once in every process."""
-        return ModelStore.open(self.store, "r+", finished=False) if self.store else None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What travels to workers and into pickles: nothing that a process keeps for itself."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -92,30 +53,23 @@ class FitSummary:
 
     top: TopNodes
     source_counts: NDArray[np.int64]  # (class, spread source)
-    processes: dict[str, int]  # blocks computed, by host and process
+    processes: dict[str, Work]
     n_resumed: int
     divergences: dict[int, NDArray[np.float64]]  # by block index
 
 
 def merge_summaries(parts: Sequence[FitSummary]) -> FitSummary:
     """Summaries of disjoint blocks, in any order -> the summary of all of them."""
-    processes: Counter[str] = Counter()
     divergences: dict[int, NDArray[np.float64]] = {}
     for part in parts:
-        processes.update(part.processes)
         divergences.update(part.divergences)
     return FitSummary(
         merge_top([part.top for part in parts]),
         np.sum([part.source_counts for part in parts], axis=0),
-        dict(processes),
+        merge_work(part.processes for part in parts),
         sum(part.n_resumed for part in parts),
         divergences,
     )
-
-
-def this_process() -> str:
-    """Host and process, as evidence of where a block was computed."""
-    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def survey_rows(samples: Source, start: int, stop: int | None, normalize: str | None) -> tuple[FeatureSummary, bytes]:
@@ -128,6 +82,11 @@ def survey_rows(samples: Source, start: int, stop: int | None, normalize: str | 
     return summary, hashlib.sha256(canonical.data).digest()
 
 
+def probe_rows(samples: Source, start: int, stop: int | None, probed: NDArray[np.intp]) -> NDArray:
+    """Range of raw samples -> the probed ones among them."""
+    return read_range(samples, start, stop)[probed - start]
+
+
 def stage_rows(samples: Source, store: str, start: int, stop: int | None) -> None:
     """Range of raw samples -> their chunk of the store."""
     rows = checked_rows(read_range(samples, start, stop), start)
@@ -135,7 +94,7 @@ def stage_rows(samples: Source, store: str, start: int, stop: int | None) -> Non
 
 
 @one_blas_thread()
-def fit_block(job: FitJob, samples: Source, index: int) -> FitSummary:
+def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -> FitSummary:
     """One node block: weights, projections, statistics and scores; written if there is a store, then marked.
 
     A marked block is not computed again, so running a task twice does no harm.
@@ -145,21 +104,24 @@ def fit_block(job: FitJob, samples: Source, index: int) -> FitSummary:
     if store and store.is_done(block):
         _, _, sources, divergences = store.read_block("statistics", block)
         return FitSummary(*_top_and_counts(job, block, divergences, sources.astype(np.uint8)), {}, 1, {})
+    tally = Tally()
     weights = weight_block(job.seed, block.start, block.stop, job.plan.n_inputs)
-    projected = _project_block(job, samples, weights, block)
     tolerance = node_tolerance(weights, job.preparation.largest)
-    statistics = class_statistics(projected, tolerance, job.location, job.spread)
+    arrays = {"weights": weights} if "weights" in job.plan.kept else {}
+    if probes is not None:
+        statistics = streamed_statistics(job, samples, probes, weights, block, tolerance, tally)
+    else:
+        projected = _project_block(job, samples, weights, block, tally)
+        statistics = class_statistics(projected, tolerance, job.location, job.spread)
+        if "projections" in job.plan.kept:
+            arrays["projections"] = _projections(projected, job.plan)
     divergences = CRITERIA[job.criterion](statistics, job.priors, tolerance)
     if store:
-        arrays = {"statistics": np.stack([statistics.location, statistics.spread, statistics.source, divergences])}
-        if "weights" in job.kept:
-            arrays["weights"] = weights
-        if "projections" in job.kept:
-            arrays["projections"] = _projections(projected, job.plan)
+        arrays["statistics"] = np.stack([statistics.location, statistics.spread, statistics.source, divergences])
         store.write_block(block, arrays)
     return FitSummary(
         *_top_and_counts(job, block, divergences, statistics.source),
-        processes={this_process(): 1},
+        processes={this_process(): Work(1, tally.bytes_read, tally.rows_repeated, peak_bytes())},
         n_resumed=0,
         divergences={} if store else {index: divergences},
     )
@@ -172,9 +134,11 @@ def _top_and_counts(
     return top_nodes(divergences, block.start, job.plan.n_selected), counts
 
 
-def _project_block(job: FitJob, samples: Source, weights: NDArray[np.float32], block: NodeBlock) -> Projected:
+def _project_block(
+    job: FitJob, samples: Source, weights: NDArray[np.float32], block: NodeBlock, tally: Tally
+) -> Projected:
     """(node, input) weights of a block, all samples -> their values."""
-    (projected,) = project(job.tiles(samples), job.plan.n_samples, weights, block.start, job.plan)
+    (projected,) = project(job.tiles(samples, tally), job.plan.n_samples, weights, block.start, job.plan)
     return projected
 
 
@@ -211,9 +175,9 @@ def respond_block(
         values = ModelStore.open(str(job.store)).read_block("projections", block)
         trained = Projected(values, [[columns] for columns in plan.class_slices])
     else:
-        trained = _project_block(job, samples, weights, block)
+        trained = _project_block(job, samples, weights, block, Tally())
     one_class = np.zeros(len(points), np.uint8)
-    tiles = sample_tiles(points, one_class, plan, job.preparation.of_new)
+    tiles = sample_tiles(points, one_class, plan, job.preparation.of_new, Tally())
     (projected,) = project(tiles, len(points), weights, block.start, plan)
     places = projected.gather(0)
     tolerance = node_tolerance(weights, job.preparation.largest)

@@ -11,11 +11,15 @@ PACKAGE = Path(__file__).parent.parent / "fxdask"
 LAW = [
     ["errors"],
     ["plan"],
-    ["kernels", "store", "threads", "progress"],
+    ["planning"],
+    ["kernels", "store", "threads", "progress", "evidence"],
     ["reading"],
     ["projecting"],
+    ["job"],
+    ["streaming"],
     ["tasks"],
     ["graph"],
+    ["resources"],
     ["inputs"],
     ["fitted"],
     ["fitting"],
@@ -29,8 +33,8 @@ LAW = [
 RANK = {room: rank for rank, line in enumerate(LAW) for room in line}
 LIBRARY_ROOMS = {
     "zarr": {"store"},
-    "dask": {"graph", "inputs", "fitting", "network", "cluster"},
-    "distributed": {"graph", "cluster"},
+    "dask": {"graph", "resources", "inputs", "fitting", "network", "cluster"},
+    "distributed": {"graph", "resources", "cluster"},
     "sklearn": {"inputs", "parameters", "network"},
     "click": {"progress", "cli"},
     "threadpoolctl": {"threads"},

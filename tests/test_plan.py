@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxdask.errors import InvalidInputError
-from fxdask.plan import format_bytes, plan_fit, row_ranges, rows_per_read, tile_shape
+from fxdask.errors import InvalidInputError, MemoryPlanError
+from fxdask.plan import MIB, Resources, SampleFacts, format_bytes, padded_length, row_ranges, rows_per_read, tile_shape
+from fxdask.planning import plan_fit, replanned
 
 
 @given(
@@ -26,12 +27,91 @@ def test_blocks_cover_every_node_once(n_nodes, n_inputs, counts, per_block):
         assert plan.nodes_per_block % plan.tile.nodes == 0
 
 
-@given(n_inputs=st.integers(1, 10_000_000))
-def test_reads_are_whole_tiles_of_bounded_width(n_inputs):
-    tile = tile_shape(n_inputs)
+@given(
+    n_nodes=st.integers(1, 1_000_000),
+    n_inputs=st.integers(1, 5_000),
+    counts=st.lists(st.integers(2, 2_000_000), min_size=2, max_size=5),
+    per_block=st.one_of(st.just("auto"), st.integers(1, 3_000)),
+    megabytes=st.integers(10, 20_000),
+    threads=st.integers(1, 8),
+    processes=st.integers(1, 50),
+    in_memory=st.booleans(),
+)
+def test_a_plan_fits_into_memory_or_is_refused(
+    n_nodes, n_inputs, counts, per_block, megabytes, threads, processes, in_memory
+):
+    resources = Resources(megabytes * MIB, 100 * MIB, threads, processes)
+    samples = SampleFacts(in_memory=in_memory, probes_in_memory=False)
+    refusal = ""
+    try:
+        plan = plan_fit(n_nodes, n_inputs, tuple(counts), 1, per_block, samples=samples, resources=resources)
+    except MemoryPlanError as error:
+        refusal = str(error)
+    if refusal:
+        assert f"may use {format_bytes(max(0, resources.per_task))}" in refusal
+        assert "give workers more memory or fewer threads each" in refusal
+        return
+    assert plan.task_bytes <= resources.per_task
+    assert 1 <= plan.nodes_per_pass <= plan.nodes_per_block <= n_nodes
+    assert plan.samples_per_chunk % plan.tile.samples == 0 or plan.samples_per_chunk == plan.n_samples
+    assert plan.product_passes >= 1
+    assert (plan.bytes_read == 0) == in_memory
+    if plan.is_streamed:
+        assert all(1 <= probed <= count for probed, count in zip(plan.probe_counts, counts, strict=True))
+    if per_block != "auto":
+        assert plan.nodes_per_block == min(per_block, n_nodes)
+    assert replanned(plan, plan.nodes_per_block).nodes_per_block == plan.nodes_per_block
+
+
+@given(megabytes=st.integers(200, 5_000), more=st.integers(0, 5_000))
+def test_more_memory_never_means_more_reading(megabytes, more):
+    def planned(limit):
+        resources = Resources(limit * MIB, 0, 1, 2)
+        facts = SampleFacts(in_memory=False)
+        return plan_fit(100_000, 784, (700_000, 650_000), 10, samples=facts, resources=resources)
+
+    try:
+        little = planned(megabytes)
+    except MemoryPlanError:
+        return
+    much = planned(megabytes + more)
+    if much.is_streamed:
+        assert much.bytes_read <= little.bytes_read
+    assert much.product_passes <= little.product_passes
+
+
+def test_a_plan_for_people_and_as_numbers():
+    resources = Resources(512 * MIB, 140 * MIB, 1, 2)
+    facts = SampleFacts(in_memory=False, probes_in_memory=False)
+    plan = plan_fit(2_000, 784, (700_000, 670_000), 10, samples=facts, resources=resources)
+    facts = plan.facts()
+    assert facts["blocks"] == plan.n_blocks
+    assert facts["bytes_allowed_per_task"] == int(0.6 * 512 * MIB - 140 * MIB)
+    shown = str(plan)
+    assert "bytes allowed per task  167.2 MiB" in shown
+    assert f"blocks                  {plan.n_blocks}" in shown
+    assert "samples                 1,370,000" in shown
+
+
+def test_many_samples_have_narrow_tiles_and_wide_samples_small_ones():
+    assert (tile_shape(784).nodes, tile_shape(784, 10**6).nodes, tile_shape(784, 10**9).nodes) == (384, 96, 96)
+    assert tile_shape(784).samples == tile_shape(784, 10**9).samples
+    assert tile_shape(20_000).nodes < 384
+
+
+@given(n_inputs=st.integers(1, 10_000_000), n_samples=st.integers(0, 10**9))
+def test_reads_are_whole_tiles_of_bounded_width(n_inputs, n_samples):
+    tile = tile_shape(n_inputs, n_samples)
     assert rows_per_read(n_inputs) % tile.samples == 0
     assert tile.nodes % 16 == 0
     assert tile.samples % 16 == 0
+
+
+@given(total=st.integers(1, 2_000), most=st.integers(1, 40).map(lambda n: 16 * n))
+def test_tiles_cover_everything_and_only_the_last_is_shorter(total, most):
+    lengths = [padded_length(total, start, most) for start in range(0, total, most)]
+    assert all(length == most for length in lengths[:-1])
+    assert total <= sum(lengths) < total + 16
 
 
 @given(n_rows=st.integers(0, 1_000), per_range=st.integers(1, 300))
@@ -45,11 +125,13 @@ def test_more_selected_than_there_are_gives_both_numbers():
         plan_fit(20, 4, (5, 5), 30)
 
 
-def test_store_bytes_count_projections_only_if_kept():
-    plan = plan_fit(1_000, 10, (50, 50), 5)
-    assert plan.store_bytes({"projections"}) - plan.store_bytes() == 1_000 * 100 * 4
-    assert plan.store_bytes({"weights"}) - plan.store_bytes() == 1_000 * 10 * 4
-    assert plan.store_bytes(staged_bytes=7) - plan.store_bytes() == 7
+def test_store_bytes_count_what_is_kept_by_choice():
+    def stored(*kept):
+        return plan_fit(1_000, 10, (50, 50), 5, kept=kept)
+
+    assert stored("projections").store_bytes() - stored().store_bytes() == 1_000 * 100 * 4
+    assert stored("weights").store_bytes() - stored().store_bytes() == 1_000 * 10 * 4
+    assert stored().store_bytes(staged_bytes=7) - stored().store_bytes() == 7
 
 
 def test_bytes_for_people():

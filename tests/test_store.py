@@ -44,7 +44,7 @@ def test_what_is_in_a_store(fitted, two_blobs, tmp_path):
     group = zarr.open_group(tmp_path / "model.zarr", mode="r")
     specs = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS)}
     names = {name for name, member in group.members(max_depth=None) if isinstance(member, zarr.Array)}
-    assert names == set(specs) - {"samples", "scale"}
+    assert names == set(specs) - {"samples", "probes", "scale"}
     for name in names:
         array = group[name]
         assert array.metadata.dimension_names == specs[name].dimensions

@@ -16,7 +16,9 @@ __all__ = ["Ordered", "SortedRows"]
 class Ordered(Protocol):
     """(row, value) values, of which only these are known."""
 
-    count: int
+    @property
+    def count(self) -> int:
+        """Values of a row."""
 
     def at(self, position: int) -> NDArray[np.float32]:
         """(row,) the value at this place of the sorted row."""
@@ -38,16 +40,20 @@ class SortedRows:
     """(row, value) values, every row sorted."""
 
     def __init__(self, values: NDArray[np.float32]) -> None:
-        self.count = values.shape[1]
-        self._values = values
+        self.values = values
+
+    @property
+    def count(self) -> int:
+        """Values of a row."""
+        return self.values.shape[1]
 
     def at(self, position: int) -> NDArray[np.float32]:
         """(row,) the value at this place of the sorted row."""
-        return self._values[:, position]
+        return self.values[:, position]
 
     def take(self, rows: NDArray[np.intp]) -> SortedRows:
         """The same of these rows only."""
-        return SortedRows(self._values[rows])
+        return SortedRows(self.values[rows])
 
     def median_distance(self, centre: NDArray[np.float32]) -> NDArray[np.float64]:
         """(row,) the median of the distances from the row's centre, each rounded to float32.
@@ -58,7 +64,7 @@ class SortedRows:
         """
         middle = self.count // 2
         last = self.count - 1 - middle
-        values, row_starts = self._values.ravel(), np.arange(len(self._values)) * self.count
+        values, row_starts = self.values.ravel(), np.arange(len(self.values)) * self.count
         low, high = row_starts, row_starts + last
         for _ in range(last.bit_length()):
             probe = (low + high) // 2
@@ -81,7 +87,7 @@ class SortedRows:
 
     def total(self, trimmed: int = 0) -> NDArray[np.float64]:
         """(row,) the sum, without so many of the lowest and as many of the highest, rounded once."""
-        kept = self._values[:, trimmed : self.count - trimmed]
+        kept = self.values[:, trimmed : self.count - trimmed]
         bounds = np.maximum(np.abs(kept[:, 0]), np.abs(kept[:, -1]))
         sums = ExactSums(bounds, kept.shape[1])
         sums.add_narrow(kept)
@@ -89,8 +95,8 @@ class SortedRows:
 
     def moments(self) -> tuple[list[Fraction], list[Fraction]]:
         """(row,) the sum and the sum of squares, exactly."""
-        bounds = np.maximum(np.abs(self._values[:, 0]), np.abs(self._values[:, -1])).astype(np.float64)
+        bounds = np.maximum(np.abs(self.values[:, 0]), np.abs(self.values[:, -1])).astype(np.float64)
         sums, squares = ExactSums(bounds, self.count), ExactSums(bounds**2, self.count)
-        sums.add_narrow(self._values)
-        squares.add(np.square(self._values, dtype=np.float64))
+        sums.add_narrow(self.values)
+        squares.add(np.square(self.values, dtype=np.float64))
         return sums.fractions(), squares.fractions()

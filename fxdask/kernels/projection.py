@@ -25,6 +25,10 @@ class Projected:
     values: NDArray[np.float32]
     runs: Sequence[Sequence[slice]]
 
+    def take(self, rows: slice | NDArray[np.intp]) -> Projected:
+        """The same of these nodes only."""
+        return Projected(self.values[rows], self.runs)
+
     def count(self, k: int) -> int:
         """How many samples are of this class."""
         return sum(run.stop - run.start for run in self.runs[k])

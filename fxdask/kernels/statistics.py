@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.kernels.brackets import BracketedRows
 from fxdask.kernels.ordered import Ordered, SortedRows
 from fxdask.kernels.projection import Projected
 from fxdask.plan import row_ranges
@@ -18,8 +19,10 @@ __all__ = [
     "SPREADS",
     "SPREAD_SOURCES",
     "ClassStatistics",
+    "bracketed_statistics",
     "class_statistics",
     "node_tolerance",
+    "sorted_classes",
     "spread_of",
 ]
 
@@ -40,6 +43,16 @@ class ClassStatistics:
     spread: NDArray[np.float64]
     source: NDArray[np.uint8]
 
+    @classmethod
+    def empty(cls, n_classes: int, n_nodes: int) -> ClassStatistics:
+        """Statistics that are still to be put in."""
+        shape = (n_classes, n_nodes)
+        return cls(np.empty(shape), np.empty(shape), np.empty(shape, np.uint8))
+
+    def put(self, nodes: NDArray[np.intp], part: ClassStatistics) -> None:
+        """Put in those of some nodes."""
+        self.location[:, nodes], self.spread[:, nodes], self.source[:, nodes] = part.location, part.spread, part.source
+
 
 def node_tolerance(weights: NDArray[np.float32], largest: float) -> NDArray[np.float64]:
     """(node, input) weights, largest absolute prepared input -> (node,) spread at or below which a node is constant."""
@@ -54,19 +67,33 @@ def class_statistics(
     spread: str = "mad",
 ) -> ClassStatistics:
     """All samples' values -> (class, node) location and spread."""
-    shape = (len(projected.runs), len(projected.values))
-    result = ClassStatistics(np.empty(shape), np.empty(shape), np.empty(shape, np.uint8))
+    result = ClassStatistics.empty(len(projected.runs), len(projected.values))
     for k, rows, ordered in sorted_classes(projected):
         result.location[k, rows] = LOCATIONS[location](ordered)
         result.spread[k, rows], result.source[k, rows] = spread_with_fallback(ordered, spread, tolerance[rows])
     return result
 
 
-def sorted_classes(projected: Projected) -> Iterator[tuple[int, slice, SortedRows]]:
+def bracketed_statistics(
+    classes: Sequence[BracketedRows], tolerance: NDArray[np.float64], location: str, spread: str
+) -> tuple[ClassStatistics, NDArray[np.bool_]]:
+    """What the brackets of each class tell -> (class, node) location and spread; (node,) where some bracket missed."""
+    result = ClassStatistics.empty(len(classes), len(tolerance))
+    for k, ordered in enumerate(classes):
+        result.location[k] = LOCATIONS[location](ordered)
+        result.spread[k], result.source[k] = spread_with_fallback(ordered, spread, tolerance)
+    return result, np.any([ordered.stream.missed for ordered in classes], axis=0)
+
+
+def sorted_classes(
+    projected: Projected, bytes_at_a_time: int = BYTES_PER_ROW_GROUP
+) -> Iterator[tuple[int, slice, SortedRows]]:
     """Each class's values in turn, a few rows at a time, sorted while they are in the processor's cache."""
     for k in range(len(projected.runs)):
         count = projected.count(k)
-        step = max(1, BYTES_PER_ROW_GROUP // (4 * max(count, 1)))
+        if count == 0:
+            continue
+        step = max(1, bytes_at_a_time // (4 * count))
         scratch = np.empty((min(step, len(projected.values)), count), np.float32)
         for start, stop in row_ranges(len(projected.values), step):
             rows = slice(start, stop)

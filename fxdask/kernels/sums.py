@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 __all__ = ["ExactSums"]
 
+ALL = slice(None)
 GRID = -52  # the spacing of float64 just above a power of two, as an exponent relative to that power
 MULTIPLE_OF_GRID = GRID + 23  # from here on, so is that of float32
 
@@ -34,28 +35,30 @@ class ExactSums:
         self._anchors: list[NDArray[np.float64]] = []
         self._sums: list[NDArray[np.float64]] = []
 
-    def add(self, terms: NDArray[np.float64]) -> None:
-        """(row, term) float64: what is to be added to each row."""
-        multiples = terms + self._anchor(0)[:, None]
-        multiples -= self._anchor(0)[:, None]
-        self._sums[0] += np.add.reduce(multiples, axis=1)
+    def add(self, terms: NDArray[np.float64], rows: slice = ALL) -> None:
+        """(row, term) float64: what is to be added to each of these rows."""
+        anchors = self._anchor(0)[rows, None]
+        multiples = terms + anchors
+        multiples -= anchors
+        self._sums[0][rows] += np.add.reduce(multiples, axis=1)
         inexact = np.flatnonzero(multiples != terms)
         rests = terms.ravel()[inexact] - multiples.ravel()[inexact]
-        self._add_few(inexact // terms.shape[1], rests, level=1)
+        self._add_few((rows.start or 0) + inexact // terms.shape[1], rests, level=1)
 
-    def add_narrow(self, terms: NDArray[np.float32]) -> None:
-        """(row, term) float32: what is to be added to each row.
+    def add_narrow(self, terms: NDArray[np.float32], rows: slice = ALL) -> None:
+        """(row, term) float32: what is to be added to each of these rows.
 
         A float32 has 24 digits, so one that is not small is a multiple of the grid as it stands.
         """
-        largest_small = np.ldexp(self._anchor(0) / 1.5, MULTIPLE_OF_GRID).astype(np.float32)
+        with np.errstate(over="ignore"):
+            largest_small = np.ldexp(self._anchor(0)[rows] / 1.5, MULTIPLE_OF_GRID).astype(np.float32)
         small = np.flatnonzero(np.abs(terms) < largest_small[:, None])
         if len(small):
-            rows, columns = np.divmod(small, terms.shape[1])
-            self._add_few(rows, terms[rows, columns].astype(np.float64), level=0)
+            places = np.divmod(small, terms.shape[1])
+            self._add_few((rows.start or 0) + places[0], terms[places].astype(np.float64), level=0)
             terms = terms.copy()
-            terms[rows, columns] = 0
-        self._sums[0] += np.add.reduce(terms, axis=1, dtype=np.float64)
+            terms[places] = 0
+        self._sums[0][rows] += np.add.reduce(terms, axis=1, dtype=np.float64)
 
     def _add_few(self, rows: NDArray[np.intp], terms: NDArray[np.float64], level: int) -> None:
         """(term,) rows and terms that may need this grid and finer ones."""
@@ -92,7 +95,10 @@ class ExactSums:
             total[deep] = [math.fsum(part[row] for part in self._sums) for row in deep]
         return total
 
+    def parts(self, row: int) -> list[float]:
+        """Numbers whose exact sum is that of the row."""
+        return [float(part[row]) for part in self._sums]
+
     def fractions(self) -> list[Fraction]:
         """(row,) the sums as they are."""
-        rows = zip(*self._sums, strict=True) if self._sums else ((0.0,) for _ in self._bounds[0])
-        return [sum((Fraction(float(part)) for part in row), Fraction()) for row in rows]
+        return [sum(map(Fraction, self.parts(row)), Fraction()) for row in range(len(self._bounds[0]))]

@@ -50,6 +50,7 @@ OPTIONAL_ARRAYS = ("weights", "projections")
 MODEL_ARRAYS = (
     ArraySpec("blocks_done", ("block",), "uint8", "block"),
     ArraySpec("samples", ("sample", "input"), "", "sample"),
+    ArraySpec("probes", ("probe", "input"), "", "probe"),
     ArraySpec("labels", ("sample",), "int32"),
     ArraySpec("priors", ("class",), "float64"),
     ArraySpec("shift", ("input",), ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -51,11 +51,10 @@ class ModelStore:
         plan: FitPlan,
         facts: Mapping[str, Any],
         canaries: NDArray[np.float32],
-        kept: Container[str] = (),
     ) -> ModelStore:
         """An empty model store with every block array in place, replacing what fxdask had there.
 
-        Of the optional block arrays it has those that are to be ``kept``.
+        Of the optional block arrays it has those that the plan keeps.
         """
         sizes = {
             "node": plan.n_nodes,
@@ -68,7 +67,7 @@ class ModelStore:
         group = begin_group(url, "model")
         with writing(url):
             for spec in BLOCK_ARRAYS:
-                if spec.name not in OPTIONAL_ARRAYS or spec.name in kept:
+                if spec.name not in OPTIONAL_ARRAYS or spec.name in plan.kept:
                     create_array(group, spec, sizes, plan.nodes_per_block)
             create_array(group, SPECS["blocks_done"], sizes)
         store = cls(url, group, {})
@@ -128,8 +127,9 @@ class ModelStore:
         """Create and fill one array that is not written by blocks."""
         spec = SPECS[name]
         sizes = dict(zip(spec.dimensions, values.shape, strict=True))
+        per_chunk = rows_per_read(values.shape[1]) if spec.chunked == "probe" else 1
         with writing(self.url):
-            self._opened[name] = create_array(self._group, spec, sizes, dtype=spec.dtype or values.dtype.str)
+            self._opened[name] = create_array(self._group, spec, sizes, per_chunk, spec.dtype or values.dtype.str)
             self._opened[name][...] = values
 
     def read(self, name: str) -> NDArray:
@@ -162,25 +162,28 @@ class ModelStore:
         """Create the array that raw training samples are copied into, one whole chunk per read."""
         with writing(self.url):
             sizes = {"sample": n_samples, "input": n_inputs}
-            create_array(self._group, SPECS["samples"], sizes, rows_per_read(n_inputs), dtype.str)
+            self._opened["samples"] = create_array(
+                self._group, SPECS["samples"], sizes, rows_per_read(n_inputs), dtype.str
+            )
 
     def write_samples(self, start: int, samples: NDArray) -> None:
         """Write one read's worth of raw samples."""
         with writing(self.url):
             self._array("samples")[start : start + len(samples)] = samples
 
-    def has_all_samples(self) -> bool:
-        """Whether an earlier call staged every sample: each chunk is there by name."""
-        if "samples" not in self._group:
+    def has_all(self, name: str) -> bool:
+        """Whether an earlier call wrote all of an array: each chunk is there by name."""
+        if name not in self._group:
             return False
-        array = self._array("samples")
+        array = self._array(name)
         return array.nchunks_initialized == array.nchunks
 
     def drop_samples(self) -> None:
-        """Remove the staged samples: a finished model does not need them."""
-        self._opened.pop("samples", None)
-        if "samples" in self._group:
-            del self._group["samples"]
+        """Remove the staged and the probed samples: a finished model does not need them."""
+        for name in ("samples", "probes"):
+            self._opened.pop(name, None)
+            if name in self._group:
+                del self._group[name]
 
     def finish(self, **facts: Any) -> None:
         """Mark the model as complete, after everything else is written and every block is there by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import zarr.errors
 from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError
+from fxdask.plan import rows_per_read
 
 __all__ = [
     "NpyAddress",
@@ -19,6 +21,7 @@ __all__ = [
     "Source",
     "ZarrAddress",
     "address_of_path",
+    "decoded_bytes",
     "is_zarr_array",
     "open_rows",
     "read_all",
@@ -108,13 +111,28 @@ def shape_and_dtype(source: Source) -> tuple[tuple[int, ...], np.dtype]:
     return tuple(array.shape), np.dtype(array.dtype)
 
 
-def open_rows(source: Source) -> RowReader:
-    """An array or address -> a function of (start, stop) that gives those rows."""
+def decoded_bytes(source: ZarrAddress | NpyAddress) -> int:
+    """Memory that Zarr decodes chunks into during one read: those it touches, a few at a time."""
+    if isinstance(source, NpyAddress):
+        return 0
+    array = source.open()
+    rows, columns = array.chunks
+    read = rows_per_read(array.shape[1])
+    aligned = read % rows == 0 or rows % read == 0
+    touched = (max(1, read // rows) if aligned else read // rows + 2) * -(-array.shape[1] // columns)
+    return min(touched, zarr.config.get("async.concurrency")) * rows * columns * array.dtype.itemsize
+
+
+def open_rows(source: Source, *, reuse: bool = False) -> RowReader:
+    """An array or address -> a function of (start, stop) that gives those rows.
+
+    With ``reuse`` the rows may be overwritten by the next read but one.
+    """
     if isinstance(source, ZarrAddress):
         array = source.open()
         return lambda start, stop: np.asarray(array[start:stop])
     if isinstance(source, NpyAddress):
-        return _npy_reader(source)
+        return _npy_reader(source, reuse=reuse)
     return lambda start, stop: source[start:stop]
 
 
@@ -123,17 +141,27 @@ def read_all(source: Source) -> NDArray:
     return open_rows(source)(0, shape_and_dtype(source)[0][0])
 
 
-def _npy_reader(source: NpyAddress) -> RowReader:
+def _npy_reader(source: NpyAddress, *, reuse: bool) -> RowReader:
     shape, dtype, first = source.header()
-    values_per_row = int(np.prod(shape[1:], dtype=np.int64))
+    bytes_per_row = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
+    # Fresh memory has to be mapped and cleared for every read, which takes as long as reading.
+    buffers: deque[NDArray[np.uint8]] = deque([np.empty(0, np.uint8)] * 2)
 
     def read(start: int, stop: int) -> NDArray:
         n_rows = max(0, min(stop, shape[0]) - start)
-        with open(source.file, "rb") as stream:
-            stream.seek(first + start * values_per_row * dtype.itemsize)
-            values = np.fromfile(stream, dtype, n_rows * values_per_row)
-        if len(values) != n_rows * values_per_row:
-            raise InvalidInputError(f"{source.file} ended before row {stop}")
-        return values.reshape(n_rows, *shape[1:])
+        n_bytes = n_rows * bytes_per_row
+        buffers.rotate()
+        if not reuse or len(buffers[0]) < n_bytes:
+            buffers[0] = np.empty(n_bytes, np.uint8)
+        into = buffers[0][:n_bytes]
+        with open(source.file, "rb", buffering=0) as stream:
+            stream.seek(first + start * bytes_per_row)
+            n_read = 0
+            while n_read < n_bytes:
+                count = stream.readinto(into[n_read:].data)
+                if not count:
+                    raise InvalidInputError(f"{source.file} ended before row {stop}")
+                n_read += count
+        return into.view(dtype).reshape(n_rows, *shape[1:])
 
     return read

@@ -1,0 +1,375 @@
+"""Exact order statistics and sums of rows too long to be held: brackets from a sample, settled in one pass.
+
+A few probed values tell roughly where each wanted order statistic lies. One pass over all values
+counts what lies below each bracket, sums what lies between the quartiles' brackets, and keeps only
+the values inside a bracket: enough to know the order statistics, and the sums, to the last bit. A
+bracket that turns out not to hold its order statistic is noticed, and its row is to be done again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.sums import ExactSums
+
+__all__ = ["BracketedRows", "Brackets", "StreamedRows", "bracket", "bracket_all", "probe_indices"]
+
+
+@dataclass(frozen=True)
+class Brackets:
+    """(row, edge) disjoint closed intervals in rising order, two edges each; unused ones lie at infinity.
+
+    ``inner`` are the (row,) ends of what lies between the quartiles' intervals; where these are one
+    interval it is empty, and both ends are zero.
+    """
+
+    edges: NDArray[np.float32]
+    inner: tuple[NDArray[np.float32], NDArray[np.float32]]
+    room: int
+    """How many values of a row are expected to lie inside its intervals, and some more."""
+
+    def first(self, n_rows: int) -> Brackets:
+        """Those of the first rows."""
+        low, high = self.inner
+        return replace(self, edges=self.edges[:n_rows], inner=(low[:n_rows], high[:n_rows]))
+
+    @staticmethod
+    def joined(parts: Sequence[Brackets]) -> Brackets:
+        """Those of several groups of rows, one after the other."""
+        low, high = (np.concatenate([part.inner[end] for part in parts]) for end in (0, 1))
+        edges = np.concatenate([part.edges for part in parts])
+        return Brackets(edges, (low, high), max(part.room for part in parts))
+
+
+def probe_indices(codes: NDArray[np.integer], counts: Sequence[int]) -> NDArray[np.intp]:
+    """(sample,) class codes, how many of each class -> rising indices of samples spread over all of each class.
+
+    One from each of as many stretches of equal length, at a random place in it: neither a drift
+    nor a rhythm in the order of the samples leads them astray.
+    """
+    rng = np.random.default_rng(0)
+    chosen = []
+    for k, count in enumerate(counts):
+        own = np.flatnonzero(codes == k)
+        edges = np.arange(count + 1) * len(own) // count
+        chosen.append(own[rng.integers(edges[:-1], edges[1:])])
+    return np.sort(np.concatenate(chosen))
+
+
+def bracket(probes: NDArray[np.float32], count: int, slack: float) -> Brackets:
+    """(row, probe) sorted values of a few samples -> where the quartiles, the median and median -+ MAD of all lie."""
+    n_probes, quarter, middle = probes.shape[1], count // 4, count // 2
+    low = _around(probes, count, (count - 1) // 4, quarter + 1, slack)
+    high = _around(probes, count, count - quarter - 2, count - quarter, slack)
+    centre = _around(probes, count, middle - 1, middle, slack)
+    guess = probes[:, n_probes // 2]
+    distances = np.abs(probes - guess[:, None])
+    distances.sort(axis=1)
+    nearest, farthest = _around(distances, count, middle - 1, middle, slack)
+    distance = distances[:, n_probes // 2]
+    # Centre and distance err nearly independently; where every value was probed, not by chance at all.
+    together = np.add if n_probes == count else np.hypot
+    lower, upper = guess - centre[0], centre[1] - guess
+    shorter, longer = distance - nearest, farthest - distance
+    left = (guess - distance - together(lower, longer), guess - distance + together(upper, shorter))
+    right = (guess + distance - together(lower, shorter), guess + distance + together(upper, longer))
+    edges = _disjoint([low, high, centre, left, right])
+    return Brackets(edges, _between(edges, low, high), _room(probes, edges, count))
+
+
+def bracket_all(n_rows: int, count: int) -> Brackets:
+    """One interval that holds whatever there is: for rows whose brackets have missed."""
+    edges = np.tile(np.array([-np.inf, np.inf], np.float32), (n_rows, 1))
+    nothing = np.zeros(n_rows, np.float32)
+    return Brackets(edges, (nothing, nothing), count)
+
+
+def _around(
+    probes: NDArray[np.float32], count: int, first: int, last: int, slack: float
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """(row,) ends of an interval that should hold the order statistics from ``first`` to ``last`` of all values."""
+    n_probes = probes.shape[1]
+    share = (first + last + 1) / (2 * count)
+    # Without replacement: probing all values leaves no doubt.
+    deviation = slack * math.sqrt(n_probes * share * (1 - share) * (1 - n_probes / count))
+    low = math.floor(max(0, first) * n_probes / count - deviation) - 1
+    high = math.ceil(min(count - 1, last) * n_probes / count + deviation) + 1
+    infinite = np.full(len(probes), np.inf, np.float32)
+    return (
+        probes[:, low] if low >= 0 else -infinite,
+        probes[:, high] if high < n_probes else infinite,
+    )
+
+
+def _disjoint(
+    intervals: list[tuple[NDArray[np.floating], NDArray[np.floating]]],
+) -> NDArray[np.float32]:
+    """(row,) ends of intervals -> (row, edge) their union as disjoint intervals in rising order."""
+    low = np.stack([ends[0] for ends in intervals], axis=1).astype(np.float32)
+    high = np.stack([ends[1] for ends in intervals], axis=1).astype(np.float32)
+    order = np.argsort(low, axis=1)
+    low, high = np.take_along_axis(low, order, axis=1), np.take_along_axis(high, order, axis=1)
+    reach = np.maximum.accumulate(high, axis=1)
+    begins = np.ones(low.shape, bool)
+    begins[:, 1:] = low[:, 1:] > reach[:, :-1]
+    place = np.cumsum(begins, axis=1) - 1
+    edges = np.full((len(low), 2 * len(intervals)), np.inf, np.float32)
+    rows = np.broadcast_to(np.arange(len(low))[:, None], low.shape)
+    edges[rows[begins], 2 * place[begins]] = low[begins]
+    # The last of the intervals that were joined has the farthest reach; it is assigned last.
+    for column in range(len(intervals)):
+        edges[np.arange(len(low)), 2 * place[:, column] + 1] = reach[:, column]
+    return edges
+
+
+def _between(
+    edges: NDArray[np.float32],
+    low: tuple[NDArray[np.floating], NDArray[np.floating]],
+    high: tuple[NDArray[np.floating], NDArray[np.floating]],
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """(row,) the upper edge of the interval that took up ``low`` and the lower edge of that of ``high``."""
+    lows, highs = edges[:, 0::2], edges[:, 1::2]
+    of_low = (lows <= low[0].astype(np.float32)[:, None]).sum(axis=1) - 1
+    of_high = (lows <= high[0].astype(np.float32)[:, None]).sum(axis=1) - 1
+    rows = np.arange(len(edges))
+    apart = of_low < of_high
+    begin, end = np.where(apart, highs[rows, of_low], 0), np.where(apart, lows[rows, of_high], 0)
+    return begin.astype(np.float32), end.astype(np.float32)
+
+
+def _room(probes: NDArray[np.float32], edges: NDArray[np.float32], count: int) -> int:
+    """Values that a row will keep: as many as the share of its probes inside, at the row with the most."""
+    n_probes = probes.shape[1]
+    if not len(probes):
+        return 0
+    inside = max(
+        int((row.searchsorted(ends[1::2], "left") - row.searchsorted(ends[0::2], "right")).clip(0).sum())
+        for row, ends in zip(probes, edges, strict=True)
+    )
+    # Each interval is cut by two probes at most beyond those counted; a share of s probes errs by its root.
+    expected = (inside + 2 * edges.shape[1] + 4 * math.sqrt(inside)) * count / n_probes
+    return min(count, math.ceil(expected))
+
+
+class StreamedRows:
+    """(row, value) values of one class that arrive in pieces, of which only those inside brackets are kept."""
+
+    def __init__(
+        self, brackets: Brackets, count: int, *, trimmed_sums: bool, moments: bool, bounds: NDArray[np.float64]
+    ) -> None:
+        self.count = count
+        self.brackets = brackets
+        self.edges = brackets.edges
+        n_rows = len(self.edges)
+        self.below = np.zeros(self.edges.shape, np.int64)  # values less than each edge
+        self.upto = np.zeros(self.edges.shape, np.int64)  # values no greater than it
+        self.kept = np.empty((n_rows, brackets.room), np.float32)
+        self.filled = np.zeros(n_rows, np.int64)
+        self.missed = np.zeros(n_rows, bool)
+        low, high = brackets.inner
+        self.inner_sums = ExactSums(np.maximum(np.abs(low), np.abs(high)), count) if trimmed_sums else None
+        self.sums = ExactSums(bounds, count) if moments else None
+        self.squares = ExactSums(bounds**2, count) if moments else None
+
+    def absorb(self, rows: slice, values: NDArray[np.float32]) -> None:
+        """(row, value) the next values of these rows, each row sorted."""
+        for row, of_row in zip(range(*rows.indices(len(self.edges))), values, strict=True):
+            self._sift(row, of_row)
+        if self.inner_sums is not None:
+            low, high = (ends[rows][:, None] for ends in self.brackets.inner)
+            self.inner_sums.add_narrow(np.clip(values, low, high), rows)
+        if self.sums is not None and self.squares is not None:
+            self.sums.add_narrow(values, rows)
+            self.squares.add(np.square(values, dtype=np.float64), rows)
+
+    def _sift(self, row: int, values: NDArray[np.float32]) -> None:
+        """Count the sorted values at every edge, and keep those strictly inside the intervals.
+
+        Values equal to an edge are only counted: where many samples have one value, the probes
+        make it an edge, and it takes no room.
+        """
+        edges = self.edges[row]
+        below, upto = values.searchsorted(edges, "left"), values.searchsorted(edges, "right")
+        self.below[row] += below
+        self.upto[row] += upto
+        for first, last in zip(upto[0::2].tolist(), below[1::2].tolist(), strict=True):
+            if last > first:
+                start = self.filled[row]
+                stop = start + last - first
+                if stop > self.kept.shape[1]:
+                    self.missed[row] = True
+                    return
+                self.kept[row, start:stop] = values[first:last]
+                self.filled[row] = stop
+
+    def settle(self) -> BracketedRows:
+        """All values have come: the rows as they can be asked."""
+        for row in range(len(self.kept)):
+            self.kept[row, : self.filled[row]].sort()
+        return BracketedRows(self, np.arange(len(self.kept)))
+
+
+@dataclass(frozen=True)
+class BracketedRows:
+    """What the brackets tell of some of the rows. Rows that cannot answer are marked as missed."""
+
+    stream: StreamedRows
+    rows: NDArray[np.intp]
+
+    @property
+    def count(self) -> int:
+        """Values of a row."""
+        return self.stream.count
+
+    def take(self, rows: NDArray[np.intp]) -> BracketedRows:
+        """The same of these rows only."""
+        return replace(self, rows=self.rows[rows])
+
+    def at(self, position: int) -> NDArray[np.float32]:
+        """(row,) the value at this place of the sorted row."""
+        return np.array([self._at(row, position) for row in self.rows], np.float32)
+
+    def _at(self, row: int, position: int) -> float:
+        stream = self.stream
+        edge = int(stream.upto[row].searchsorted(position, "right"))
+        if edge < len(stream.edges[row]) and stream.below[row, edge] <= position:
+            return float(stream.edges[row, edge])
+        if edge % 2 == 0 or stream.missed[row]:
+            return self._miss(row)
+        start = self._kept_before(row, edge // 2)
+        return float(stream.kept[row, start + position - stream.upto[row, edge - 1]])
+
+    def _kept_before(self, row: int, interval: int) -> int:
+        """How many of the kept values lie in intervals before this one."""
+        stream = self.stream
+        return int((stream.below[row, 1 : 2 * interval : 2] - stream.upto[row, 0 : 2 * interval : 2]).clip(0).sum())
+
+    def _miss(self, row: int) -> float:
+        self.stream.missed[row] = True
+        return math.nan
+
+    def median_distance(self, centre: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(row,) the median of the distances from the row's centre, each rounded to float32."""
+        middle = self.count // 2
+        result = np.empty(len(self.rows))
+        for i, (row, of_row) in enumerate(zip(self.rows, centre, strict=True)):
+            upper = self._distance_at(row, of_row, middle)
+            result[i] = upper if self.count % 2 else (upper + self._distance_at(row, of_row, middle - 1)) / 2
+        return result
+
+    def _distance_at(self, row: int, centre: np.float32, position: int) -> float:
+        """The value at this place of the sorted distances.
+
+        What lies between two intervals is a lump of known number, whose distances lie between
+        those of its two ends. The answer holds if it is nobody's lump and cuts through none.
+        """
+        stream = self.stream
+        if stream.missed[row] or np.isnan(centre):
+            return self._miss(row)
+        edges, below, upto = stream.edges[row], stream.below[row], stream.upto[row]
+        edge_distances = np.abs(edges - centre)
+        lumps = np.concatenate([below[:1], below[2::2] - upto[1:-1:2], [self.count - upto[-1]]])
+        ends = np.concatenate([[np.inf], edge_distances, [np.inf]]).reshape(-1, 2)
+        nearest, farthest = ends.min(axis=1), ends.max(axis=1)
+        inside = np.abs(stream.kept[row, : stream.filled[row]] - centre)
+        # A lump goes by its far end, and before whatever is as far: none of it is farther.
+        distances = np.concatenate([farthest, edge_distances, inside])
+        weights = np.concatenate(
+            [lumps, np.where(_first_of_its_kind(edges), upto - below, 0), np.ones(len(inside), np.int64)]
+        )
+        order = np.argsort(distances, kind="stable")
+        found = order[np.cumsum(weights[order]).searchsorted(position, "right")]
+        distance = distances[found]
+        of_lump = found < len(lumps)
+        cut = (lumps > 0) & (nearest < distance) & (distance < farthest)
+        return self._miss(row) if of_lump or cut.any() else float(distance)
+
+    def total(self, trimmed: int = 0) -> NDArray[np.float64]:
+        """(row,) the sum, without so many of the lowest and as many of the highest, rounded once."""
+        if trimmed == 0:
+            return np.array([self._plain_total(row) for row in self.rows])
+        return np.array([self._trimmed_total(row, trimmed) for row in self.rows])
+
+    def _plain_total(self, row: int) -> float:
+        sums = self.stream.sums
+        return math.fsum(self._terms(row, 0, self.count) if sums is None else sums.parts(row))
+
+    def _trimmed_total(self, row: int, trimmed: int) -> float:
+        """Between the quartiles' intervals everything counts; inside them, what stands from ``trimmed`` on."""
+        stream = self.stream
+        if stream.missed[row] or stream.inner_sums is None:
+            return self._miss(row)
+        low, high = (float(ends[row]) for ends in stream.brackets.inner)
+        edges, below, upto = stream.edges[row], stream.below[row], stream.upto[row]
+        last = self.count - trimmed
+        if low == high == 0:  # one interval, or nothing between the two but zeros
+            return math.fsum(self._terms(row, trimmed, last))
+        lower, upper = int(np.flatnonzero(edges == low)[-1]), int(np.flatnonzero(edges == high)[0])
+        held = below[lower - 1] <= trimmed < upto[lower] and below[upper] < last <= upto[upper + 1]
+        if not held:
+            return self._miss(row)
+        terms = stream.inner_sums.parts(row)
+        terms += _times(-int(upto[lower]), low) + _times(-int(self.count - below[upper]), high)
+        terms += self._terms(row, trimmed, int(upto[lower])) + self._terms(row, int(below[upper]), last)
+        return math.fsum(terms)
+
+    def _terms(self, row: int, first: int, last: int) -> list[float]:
+        """Numbers whose exact sum is that of the values at the places from ``first`` until before ``last``."""
+        stream = self.stream
+        edges, below, upto = stream.edges[row], stream.below[row], stream.upto[row]
+        terms: list[float] = []
+        known = 0
+        for edge in range(len(edges)):
+            if np.isfinite(edges[edge]) and _first_of_its_kind(edges)[edge]:
+                equal = min(last, int(upto[edge])) - max(first, int(below[edge]))
+                terms += _times(max(0, equal), float(edges[edge]))
+                known += max(0, equal)
+            if edge % 2 == 0:
+                begin, end = max(first, int(upto[edge])), min(last, int(below[edge + 1]))
+                if end > begin:
+                    place = self._kept_before(row, edge // 2) - int(upto[edge])
+                    terms += _exact_parts(stream.kept[row, begin + place : end + place])
+                    known += end - begin
+        if known != last - first:
+            self._miss(row)
+        return terms
+
+    def moments(self) -> tuple[list[Fraction], list[Fraction]]:
+        """(row,) the sum and the sum of squares, exactly."""
+        stream = self.stream
+        if stream.sums is None or stream.squares is None:
+            for row in self.rows:
+                self._miss(row)
+            nothing = [Fraction(0)] * len(self.rows)
+            return nothing, nothing
+        return (
+            [_fraction(stream.sums.parts(row)) for row in self.rows],
+            [_fraction(stream.squares.parts(row)) for row in self.rows],
+        )
+
+
+def _first_of_its_kind(edges: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """(edge,) whether the edge is not the one before it again: an interval may be a single value."""
+    return np.concatenate([[True], edges[1:] != edges[:-1]])
+
+
+def _times(number: int, value: float) -> list[float]:
+    """Terms whose exact sum is the product: a float32 times half of the number's digits fits float64."""
+    high, low = divmod(number, 2**24)
+    return [high * value * 2.0**24, low * value]
+
+
+def _exact_parts(values: NDArray[np.float32]) -> list[float]:
+    sums = ExactSums(np.abs(values).max(keepdims=True), len(values))
+    sums.add_narrow(values[None])
+    return sums.parts(0)
+
+
+def _fraction(parts: Iterable[float]) -> Fraction:
+    return sum(map(Fraction, parts), Fraction())

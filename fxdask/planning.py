@@ -1,0 +1,163 @@
+"""Choosing a plan that fits into memory, or saying why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from fxdask.errors import InvalidInputError, MemoryPlanError
+from fxdask.plan import (
+    LANES,
+    MIB,
+    SHARE_OF_LIMIT,
+    FitPlan,
+    Resources,
+    SampleFacts,
+    format_bytes,
+    tile_shape,
+)
+
+__all__ = ["plan_fit", "replanned"]
+
+VALUES_BYTES_PER_BLOCK = 48 * MIB
+WEIGHTS_BYTES_PER_BLOCK = 32 * MIB
+FEWEST_BLOCKS = 24
+SAMPLES_PER_CLASS_AND_CHUNK = 8192
+REMEDY = "give workers more memory or fewer threads each, or local threads a higher memory_limit"
+
+
+def plan_fit(
+    n_nodes: int,
+    n_inputs: int,
+    class_counts: tuple[int, ...],
+    n_selected: int,
+    nodes_per_block: int | str = "auto",
+    *,
+    samples: SampleFacts | None = None,
+    resources: Resources | None = None,
+    kept: tuple[str, ...] = (),
+) -> FitPlan:
+    """Cut a fit into node blocks, and each block into passes over as many samples at a time as memory allows.
+
+    Parameters
+    ----------
+    n_nodes, n_inputs : int
+        Rows and columns of the weight matrix.
+    class_counts : tuple of int
+        Training samples of each class.
+    n_selected : int
+        Nodes kept per class.
+    nodes_per_block : int or "auto"
+        "auto" takes whole product tiles, about 48 MiB of projected values or, where the values of
+        one tile do not fit, as many as can be streamed. The choice never changes a result.
+    samples : SampleFacts, optional
+        Type and place of the samples.
+    resources : Resources, optional
+        Memory and threads; without them nothing is refused.
+    kept : tuple of str
+        Arrays of all nodes that the store keeps.
+
+    Returns
+    -------
+    FitPlan
+
+    Examples
+    --------
+    >>> from fxdask.plan import Resources
+    >>> from fxdask.planning import plan_fit
+    >>> small = Resources(limit=512 * 2**20, baseline=140 * 2**20, threads=1, processes=2)
+    >>> plan = plan_fit(2_000, 784, (700_000, 700_000), 10, resources=small)
+    >>> plan.is_streamed, plan.nodes_per_block, plan.passes_per_block
+    (True, 96, 1)
+    """
+    if n_selected > n_nodes:
+        raise InvalidInputError(
+            f"n_selected is {n_selected} but there are only {n_nodes} nodes; "
+            f"set n_selected to {n_nodes} or fewer, or n_nodes to {n_selected} or more"
+        )
+    shape = (n_nodes, n_inputs, class_counts, n_selected)
+    rest: dict[str, Any] = {"samples": samples or SampleFacts(), "resources": resources, "kept": kept}
+    automatic = nodes_per_block == "auto"
+    per_block = _nodes_of_whole_block(n_nodes, n_inputs, sum(class_counts)) if automatic else int(nodes_per_block)
+    plan = FitPlan(*shape, min(per_block, n_nodes), **rest)
+    if resources is None or plan.task_bytes <= resources.per_task:
+        return plan
+    if automatic and plan.nodes_per_block > plan.tile.nodes:
+        plan = FitPlan(*shape, plan.tile.nodes, **rest)
+        if plan.task_bytes <= resources.per_task:
+            return plan
+    return _streamed(plan, resources, automatic=automatic)
+
+
+def replanned(plan: FitPlan, nodes_per_block: int) -> FitPlan:
+    """The same fit in blocks of another size."""
+    return plan_fit(
+        plan.n_nodes,
+        plan.n_inputs,
+        plan.class_counts,
+        plan.n_selected,
+        nodes_per_block,
+        samples=plan.samples,
+        resources=plan.resources,
+        kept=plan.kept,
+    )
+
+
+def _nodes_of_whole_block(n_nodes: int, n_inputs: int, n_samples: int) -> int:
+    per_tile = tile_shape(n_inputs, n_samples).nodes
+    by_values = VALUES_BYTES_PER_BLOCK // (4 * n_samples)
+    by_weights = WEIGHTS_BYTES_PER_BLOCK // (4 * n_inputs)
+    # Few large blocks would leave some threads idle while others work on the last.
+    by_count = n_nodes // FEWEST_BLOCKS
+    return per_tile * max(1, min(by_values, by_weights, by_count) // per_tile)
+
+
+def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:
+    """The plan with values of a chunk of samples at a time, and as many nodes in a pass as fit."""
+    if "projections" in plan.kept:
+        raise MemoryPlanError(
+            f'keep_projections="all" needs {format_bytes(plan.task_bytes)} for one block of {plan.nodes_per_block} '
+            f"nodes but a task may use {format_bytes(max(0, resources.per_task))}; {REMEDY}, "
+            "or keep the selected projections only"
+        )
+    most = plan.nodes_per_block
+    if automatic:
+        # Every pass reads all samples, so it takes as many nodes as fit, but leaves none of the threads idle.
+        most = -(-plan.n_nodes // (resources.threads * resources.processes))
+    tried = plan
+    for chunk, per_pass in _chunks_and_passes(plan, most):
+        per_block = min(plan.n_nodes, max(per_pass, plan.tile.nodes)) if automatic else plan.nodes_per_block
+        tried = replace(
+            plan, nodes_per_block=per_block, nodes_per_pass=min(per_pass, per_block), samples_per_chunk=chunk
+        )
+        if tried.task_bytes <= resources.per_task:
+            return tried
+    raise MemoryPlanError(
+        f"a task needs {format_bytes(tried.task_bytes)} at least but may use "
+        f"{format_bytes(max(0, resources.per_task))}: {SHARE_OF_LIMIT} of the limit of {format_bytes(resources.limit)} "
+        f"less the {format_bytes(resources.baseline)} in use already, for {resources.threads} "
+        f"{'task' if resources.threads == 1 else 'tasks'} at a time; {REMEDY}"
+    )
+
+
+def _chunks_and_passes(plan: FitPlan, most: int) -> Iterator[tuple[int, int]]:
+    """(samples in a chunk, nodes in a pass) to be tried, the best first.
+
+    A part of a tile costs the product of all of it, so smaller chunks are tried before that.
+    """
+    per_tile = plan.tile.nodes
+    tiles_in_chunk = max(1, plan.n_classes * SAMPLES_PER_CLASS_AND_CHUNK // plan.tile.samples)
+    while True:
+        chunk = min(tiles_in_chunk * plan.tile.samples, plan.n_samples)
+        tiles = max(1, most // per_tile)
+        while tiles:
+            yield chunk, min(tiles * per_tile, plan.n_nodes)
+            tiles = min(tiles - 1, tiles * 15 // 16)
+        if tiles_in_chunk == 1:
+            break
+        tiles_in_chunk = max(1, tiles_in_chunk // 2)
+    part = per_tile // 2
+    while part >= LANES:
+        yield chunk, part
+        part //= 2

@@ -1,0 +1,68 @@
+"""Memory and threads of whoever will run the tasks: the connected workers, or this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dask
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
+from distributed import Client
+from distributed.system import MEMORY_LIMIT
+
+from fxdask.errors import InvalidInputError
+from fxdask.evidence import resident_bytes
+from fxdask.graph import active_client
+from fxdask.plan import Resources
+
+__all__ = ["checked_limit", "measured_resources"]
+
+
+def checked_limit(memory_limit: Any) -> int | None:
+    """A number of bytes or a text such as "2 GiB" -> bytes; None stays None."""
+    if memory_limit is None:
+        return None
+    try:
+        limit = parse_bytes(memory_limit) if not isinstance(memory_limit, bool) else 0
+    except (ValueError, TypeError, AttributeError):
+        limit = 0
+    if limit < 1:
+        raise InvalidInputError(
+            f'memory_limit must be a number of bytes or a text such as "2 GiB", not {memory_limit!r}'
+        )
+    return limit
+
+
+def measured_resources(memory_limit: Any = None, extra_baseline: int = 0) -> Resources | None:
+    """What the connected workers have, or this process; None where no worker is there yet to be asked.
+
+    A worker's own limit holds, or ``memory_limit`` where that is smaller. Local threads without a
+    limit may use what the machine has free.
+    """
+    limit = checked_limit(memory_limit)
+    client = active_client()
+    if client is not None:
+        return _of_workers(client, limit, extra_baseline)
+    threads = dask.config.get("num_workers", None) or CPU_COUNT
+    in_use = resident_bytes()
+    if limit is None:
+        return Resources(max(1, MEMORY_LIMIT - in_use), 0, threads)
+    return Resources(limit, in_use, threads)
+
+
+def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources | None:
+    # Running the function imports fxdask there, so that the libraries count as the baseline that they are.
+    in_use: Mapping[str, int] = client.run(resident_bytes)
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    found = [
+        Resources(
+            min(workers[address]["memory_limit"] or MEMORY_LIMIT // len(in_use), limit or MEMORY_LIMIT),
+            baseline + extra_baseline,
+            max(1, workers[address]["nthreads"]),
+            len(in_use),
+        )
+        for address, baseline in in_use.items()
+        if address in workers
+    ]
+    return min(found, key=lambda worker: worker.per_task, default=None)

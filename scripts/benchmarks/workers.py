@@ -1,0 +1,71 @@
+"""A scheduler and workers as processes of their own, and what they tell of themselves."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from distributed import Client
+
+from fxdask.evidence import peak_bytes, resident_bytes
+from fxdask.plan import format_bytes
+
+
+@contextmanager
+def workers(memory_limit: str, n_workers: int = 2) -> Iterator[Client]:
+    """A connected client of one scheduler and single-threaded workers, each under a nanny, on loopback."""
+    dask = [sys.executable, "-m", "dask"]
+    with tempfile.TemporaryDirectory(prefix="fxdask-bench-") as folder:
+        contact = Path(folder) / "scheduler.json"
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
+        where = ["--scheduler-file", str(contact), "--no-dashboard"]
+        processes = [subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *where], **quiet)]
+        try:
+            while not (contact.exists() and contact.stat().st_size):
+                time.sleep(0.1)
+            one = [*dask, "worker", *where, "--nthreads", "1", "--memory-limit", memory_limit]
+            processes += [subprocess.Popen(one, **quiet) for _ in range(n_workers)]
+            with Client(scheduler_file=str(contact)) as client:
+                client.wait_for_workers(n_workers, timeout=60)
+                client.run(resident_bytes)
+                yield client
+        finally:
+            for process in reversed(processes):
+                process.terminate()
+            for process in processes:
+                process.wait()
+
+
+def evidence(client: Client, info: dict, before: dict[str, int]) -> dict:
+    """What scheduler and workers say after a fit, printed and returned."""
+    after = client.run(os.getpid)
+    found = {
+        "workers_restarted": sorted(set(before.values()) - set(after.values())),
+        "scheduler_peak": client.run_on_scheduler(peak_bytes),
+        "worker_peaks": client.run(peak_bytes),
+        "blocks": info["blocks_by_process"],
+        "bytes_read": info["bytes_read_by_process"],
+        "bytes_read_planned": info["plan"]["bytes_read"],
+        "bytes_per_task_planned": info["plan"]["bytes_per_task"],
+        "rows_repeated": info["rows_repeated"],
+    }
+    click.echo(f"  scheduler: VmHWM {format_bytes(found['scheduler_peak'])}")
+    for process, blocks in found["blocks"].items():
+        peak, read = info["peak_bytes_by_process"][process], found["bytes_read"][process]
+        click.echo(f"  worker {process}: {blocks} blocks, {format_bytes(read)} read, VmHWM {format_bytes(peak)}")
+    read = sum(found["bytes_read"].values())
+    click.echo(
+        f"  {format_bytes(read)} read of {format_bytes(found['bytes_read_planned'])} planned, "
+        f"{found['rows_repeated']} rows repeated, workers restarted: {len(found['workers_restarted'])}"
+    )
+    return found
+
+
+def process_ids(client: Client) -> dict[str, int]:
+    """Process of every worker, to be compared afterwards."""
+    return client.run(os.getpid)

@@ -1,0 +1,192 @@
+"""Fits whose projections do not fit into memory: the same numbers as those that do."""
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fxdask
+from fxdask import FisherNetworkClassifier, streaming
+from fxdask.errors import MemoryPlanError
+from fxdask.evidence import Tally, resident_bytes
+from fxdask.job import FitJob
+from fxdask.kernels.brackets import probe_indices
+from fxdask.kernels.preparation import preparation_from, summarize
+from fxdask.kernels.statistics import class_statistics, node_tolerance
+from fxdask.kernels.weights import weight_block
+from fxdask.plan import FitPlan
+from fxdask.projecting import project, sample_tiles
+
+MIB = 2**20
+N_NODES = 400
+
+
+@pytest.fixture(scope="module")
+def many():
+    """More samples than the values of a block of nodes have room for, in a limit of some hundred MiB."""
+    rng = np.random.default_rng(3)
+    y = (rng.random(60_000) < 0.35).astype(int)
+    X = rng.standard_normal((60_000, 5)).astype(np.float32)
+    X[y == 1] *= [1.5, 0.7, 1.0, 1.2, 1.0]
+    return X, y
+
+
+def tight(megabytes_per_task=45):
+    """A limit that leaves so much for each of two tasks."""
+    return int((resident_bytes() + 2 * megabytes_per_task * MIB) / 0.6)
+
+
+@pytest.fixture(scope="module")
+def whole(many):
+    return FisherNetworkClassifier(N_NODES, 5).fit(*many)
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    import dask
+
+    with dask.config.set(num_workers=2):
+        yield
+
+
+def assert_same(model, whole):
+    assert model.divergences_.tobytes() == whole.divergences_.tobytes()
+    assert np.array_equal(model.selected_nodes_, whole.selected_nodes_)
+    assert model.spread_sources_ == whole.spread_sources_
+
+
+def test_in_a_tight_limit_the_same_model_comes_out(many, whole):
+    clf = FisherNetworkClassifier(N_NODES, 5, memory_limit=tight())
+    plan = clf.plan(*many)
+    assert plan.is_streamed
+    assert plan.task_bytes <= plan.resources.per_task
+    assert not FisherNetworkClassifier(N_NODES, 5).plan(*many).is_streamed
+    assert_same(clf.fit(*many), whole)
+    assert clf.fit_info_["plan"]["values_held"] == "of a chunk of samples"
+
+
+@pytest.mark.parametrize("kind", ["npy", "zarr"])
+def test_files_are_read_as_planned(many, whole, tmp_path, kind):
+    X, y = many
+    if kind == "npy":
+        np.save(tmp_path / "X.npy", X)
+    else:
+        zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(7_000, 3))
+    clf = FisherNetworkClassifier(N_NODES, 5, memory_limit=tight(), store=tmp_path / "model.zarr")
+    plan = clf.plan(tmp_path / f"X.{kind}", y)
+    assert plan.is_streamed
+    assert_same(clf.fit(tmp_path / f"X.{kind}", y), whole)
+    assert sum(clf.fit_info_["bytes_read_by_process"].values()) == plan.bytes_read
+    names = set(zarr.open_group(tmp_path / "model.zarr", mode="r").array_keys())
+    assert "probes" not in names, "what only the fit needed is gone"
+    assert_same(fxdask.load(tmp_path / "model.zarr"), whole)
+
+
+def test_a_fit_begun_with_plenty_of_memory_goes_on_with_little(many, whole, tmp_path):
+    store = tmp_path / "model.zarr"
+    begun = FisherNetworkClassifier(N_NODES, 5, store=store, nodes_per_block=150).fit(*many)
+    group = zarr.open_group(store)
+    group.attrs["fxdask"] = {**group.attrs["fxdask"], "finished": False}
+    (store / "blocks_done" / "c" / "1").unlink()
+    clf = FisherNetworkClassifier(N_NODES, 5, store=store, memory_limit=tight(25))
+    plan = clf.plan(*many)
+    assert plan.is_streamed
+    assert plan.nodes_per_block == 150
+    clf.fit(*many)
+    assert clf.fit_info_["n_blocks_resumed"] == 2
+    assert_same(clf, whole)
+    assert begun.store_ == clf.store_
+
+
+@pytest.mark.parametrize(
+    ("location", "spread", "normalize"),
+    [("mean", "std", None), ("median", "iqr", "feature"), ("interquartile_mean", "std", "sample")],
+)
+def test_every_estimator_can_be_streamed(many, location, spread, normalize):
+    parameters = {"location": location, "spread": spread, "normalize": normalize}
+    clf = FisherNetworkClassifier(100, 5, memory_limit=tight(25), **parameters)
+    assert clf.plan(*many).is_streamed
+    assert_same(clf.fit(*many), FisherNetworkClassifier(100, 5, **parameters).fit(*many))
+
+
+def test_flat_spreads_fall_back_and_their_rows_are_repeated(many):
+    X, y = many
+    X = X.copy()
+    X[np.random.default_rng(0).random(len(X)) < 0.8] = 0
+    clf = FisherNetworkClassifier(50, 5, memory_limit=tight(20))
+    assert clf.plan(X, y).is_streamed
+    clf.fit(X, y)
+    assert clf.fit_info_["rows_repeated"] == 50
+    assert clf.spread_sources_["std"] == 100
+    assert_same(clf, FisherNetworkClassifier(50, 5).fit(X, y))
+
+
+def test_samples_in_order_of_what_they_measure(many):
+    """A drift from the first sample to the last: probes are spread over all of them."""
+    X, y = many
+    order = np.argsort(X[:, 0])
+    X, y = X[order], y[order]
+    clf = FisherNetworkClassifier(50, 5, memory_limit=tight(20)).fit(X, y)
+    assert clf.fit_info_["plan"]["values_held"] == "of a chunk of samples"
+    assert clf.fit_info_["rows_repeated"] == 0
+    assert_same(clf, FisherNetworkClassifier(50, 5).fit(X, y))
+
+
+def test_too_little_memory_is_refused_with_both_numbers(many):
+    with pytest.raises(
+        MemoryPlanError,
+        match=r"a task needs [\d.]+ MiB at least but may use [\d.]+ (B|KiB|MiB): 0.6 of the limit of .* for 2 tasks at",
+    ):
+        FisherNetworkClassifier(N_NODES, 5, memory_limit=resident_bytes()).fit(*many)
+
+
+def test_all_projections_cannot_be_kept_of_values_that_are_never_together(many, tmp_path):
+    clf = FisherNetworkClassifier(
+        N_NODES, 5, memory_limit=tight(), store=tmp_path / "model.zarr", keep_projections="all"
+    )
+    with pytest.raises(MemoryPlanError, match=r'keep_projections="all" needs .* but a task may use'):
+        clf.fit(*many)
+    assert not (tmp_path / "model.zarr").exists()
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 999),
+    n_samples=st.integers(40, 3_000),
+    n_classes=st.integers(2, 4),
+    chunk_tiles=st.integers(1, 3),
+    per_pass=st.integers(1, 40),
+    start=st.integers(0, 30),
+    slacks=st.sampled_from([(5.0, 20.0, None), (0.2, 1.0, None), (0.0, None), (None,)]),
+    estimators=st.sampled_from([("interquartile_mean", "mad"), ("median", "iqr"), ("mean", "std")]),
+    ties=st.booleans(),
+)
+def test_any_cutting_and_any_miss_give_the_bits_of_the_whole(
+    seed, n_samples, n_classes, chunk_tiles, per_pass, start, slacks, estimators, ties
+):
+    """Brackets are made to miss on purpose: too narrow ones first, then wider ones, then everything."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(-2, 3, (n_samples, 3)).astype(np.float32) if ties else rng.standard_normal((n_samples, 3))
+    X = X.astype(np.float32)
+    codes = np.concatenate([np.repeat(np.arange(n_classes), 2), rng.integers(0, n_classes, n_samples - 2 * n_classes)])
+    counts = tuple(map(int, np.bincount(codes)))
+    location, spread = estimators
+    n_nodes = start + 40
+    plan = FitPlan(n_nodes, 3, counts, 1, 40, per_pass, chunk_tiles * 768)
+    chosen = probe_indices(codes, [min(count, max(2, count // 3)) for count in counts])
+    preparation = preparation_from(summarize(X, None), None, X.dtype)
+    priors = np.full(n_classes, 1 / n_classes)
+    job = FitJob(plan, 0, preparation, codes, priors, "fisher", location, spread, probe_codes=codes[chosen])
+    block = plan.block(1) if start else plan.block(0)
+    weights = weight_block(0, block.start, block.stop, 3)
+    tolerance = node_tolerance(weights, preparation.largest)
+    tally = Tally()
+    got = streaming.streamed_statistics(job, X, X[chosen], weights, block, tolerance, tally, slacks)
+    tiles = sample_tiles(X, codes, plan, preparation, Tally())
+    (projected,) = project(tiles, n_samples, weights, block.start, plan)
+    want = class_statistics(projected, tolerance, location, spread)
+    assert got.location.tobytes() == want.location.tobytes()
+    assert got.spread.tobytes() == want.spread.tobytes()
+    assert np.array_equal(got.source, want.source)
+    assert tally.rows_repeated <= block.n_nodes * (len(slacks) - 1)
