@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fxdask.evidence import Tally
 from fxdask.kernels.projection import Projected, class_runs, node_rows, project_tile
+from fxdask.kernels.scratch import Scratch
 from fxdask.plan import FitPlan, padded_length, row_ranges, rows_per_read
 from fxdask.reading import read_ahead
 from fxdask.store.samples import Source
@@ -35,25 +36,24 @@ def sample_tiles(
     plan: FitPlan,
     prepare: Prepare,
     tally: Tally,
+    scratch: Scratch,
     *,
     lasting: bool = False,
 ) -> Iterator[SampleTile]:
     """Every tile of samples in order; unless ``lasting``, each is overwritten by the next."""
     n_classes = int(codes.max()) + 1
-    room, raw = np.empty((0, plan.n_inputs), np.float32), None
     for start, rows in read_ahead(samples, row_ranges(len(codes), rows_per_read(plan.n_inputs)), tally):
         for low, high in row_ranges(len(rows), plan.tile.samples):
             order, runs = class_runs(codes[start + low : start + high], n_classes)
             width = padded_length(high - low)
-            if lasting or len(room) < width:
-                room = np.empty((width, plan.n_inputs), np.float32)
-            if raw is None:
-                raw = np.empty((plan.tile.samples, plan.n_inputs), rows.dtype)
+            shape = (width, plan.n_inputs)
+            prepared = np.empty(shape, np.float32) if lasting else scratch("prepared", shape)
+            by_class = scratch("by class", (high - low, plan.n_inputs), rows.dtype)
             # "clip" only because NumPy then takes straight into the array; every index is in range.
-            np.take(rows[low:high], order, axis=0, out=raw[: high - low], mode="clip")
-            prepare(raw[: high - low], room[: high - low])
-            room[high - low : width] = 0
-            yield SampleTile(room[:width], runs, high - low)
+            np.take(rows[low:high], order, axis=0, out=by_class, mode="clip")
+            prepare(by_class, prepared[: high - low])
+            prepared[high - low :] = 0
+            yield SampleTile(prepared, runs, high - low)
         del rows
 
 
@@ -63,11 +63,12 @@ def project(
     weights: NDArray[np.float32],
     first_node: int,
     plan: FitPlan,
+    scratch: Scratch,
     per_chunk: int | None = None,
 ) -> Iterator[Projected]:
     """(node, input) weights of a block -> their products with all samples, ``per_chunk`` samples after the other.
 
-    A chunk is whole tiles. Its values are overwritten by the next chunk's.
+    A chunk is whole tiles. Its values are overwritten by the next chunk's, and by the next call's.
     """
     first, last, node_tiles = node_rows(first_node, first_node + len(weights), plan.n_nodes, plan.tile.nodes)
     block = slice(first_node - first, first_node - first + len(weights))
@@ -75,7 +76,7 @@ def project(
         alone, weights = weights, np.zeros((last - first, plan.n_inputs), np.float32)
         weights[block] = alone
     per_chunk = min(per_chunk or n_samples, n_samples)
-    values = np.empty((last - first, padded_length(per_chunk)), np.float32)
+    values = scratch("values", (last - first, padded_length(per_chunk)))
     runs: list[list[slice]] = []
     column = done = 0
     for tile in tiles:

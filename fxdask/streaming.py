@@ -83,12 +83,12 @@ class _Pass:
         job = self._job
         if slack is None or job.probe_codes is None:
             return [bracket_all(len(rows), count) for count in job.plan.class_counts]
-        tiles = sample_tiles(self._probes, job.probe_codes, job.plan, job.preparation, self._tally)
+        tiles = sample_tiles(self._probes, job.probe_codes, job.plan, job.preparation, self._tally, job.scratch)
         # Guesses may have other last bits than the products of whole tiles, so these rows alone are multiplied.
         alone = replace(job.plan, n_nodes=len(rows))
-        (probed,) = project(tiles, len(job.probe_codes), self._weights[rows], 0, alone)
+        (probed,) = project(tiles, len(job.probe_codes), self._weights[rows], 0, alone, job.scratch)
         found: list[list[Brackets]] = [[] for _ in job.plan.class_counts]
-        for k, _, ordered in sorted_classes(probed, BYTES_PER_ROW_GROUP):
+        for k, _, ordered in sorted_classes(probed, job.scratch, BYTES_PER_ROW_GROUP):
             found[k].append(bracket(ordered.values, job.plan.class_counts[k], slack))
         return [Brackets.joined(parts) for parts in found]
 
@@ -109,9 +109,9 @@ class _Pass:
             StreamedRows(of_class, count, trimmed_sums=trimmed_sums, moments=moments, bounds=bounds)
             for of_class, count in zip(brackets, plan.class_counts, strict=True)
         ]
-        tiles = sample_tiles(self._samples, job.codes, plan, job.preparation, self._tally)
+        tiles = sample_tiles(self._samples, job.codes, plan, job.preparation, self._tally, job.scratch)
         for chunk in self._project(tiles, plan.n_samples, rows, plan.samples_per_chunk):
-            for k, some, ordered in sorted_classes(chunk, BYTES_PER_ROW_GROUP):
+            for k, some, ordered in sorted_classes(chunk, job.scratch, BYTES_PER_ROW_GROUP):
                 streams[k].absorb(some, ordered.values)
         settled = [stream.settle() for stream in streams]
         return bracketed_statistics(settled, self._tolerance[rows], job.location, job.spread)
@@ -123,5 +123,6 @@ class _Pass:
         first, last = int(rows[0]), int(rows[-1]) + 1
         wanted = slice(None) if len(rows) == last - first else rows - first
         weights = self._weights[first:last]
-        for projected in project(tiles, n_samples, weights, self._block.start + first, self._job.plan, per_chunk):
+        job, start = self._job, self._block.start + first
+        for projected in project(tiles, n_samples, weights, start, job.plan, job.scratch, per_chunk):
             yield projected.take(wanted)

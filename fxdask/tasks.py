@@ -17,6 +17,7 @@ from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.density import bandwidths, log_density
 from fxdask.kernels.preparation import FeatureSummary, summarize
 from fxdask.kernels.projection import Projected, project_packed
+from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.selection import TopNodes, merge_top, top_nodes
 from fxdask.kernels.statistics import SPREAD_SOURCES, class_statistics, node_tolerance, spread_of
 from fxdask.kernels.weights import weight_block
@@ -112,7 +113,7 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
         statistics = streamed_statistics(job, samples, probes, weights, block, tolerance, tally)
     else:
         projected = _project_block(job, samples, weights, block, tally)
-        statistics = class_statistics(projected, tolerance, job.location, job.spread)
+        statistics = class_statistics(projected, tolerance, job.location, job.spread, job.scratch)
         if "projections" in job.plan.kept:
             arrays["projections"] = _projections(projected, job.plan)
     divergences = CRITERIA[job.criterion](statistics, job.priors, tolerance)
@@ -138,7 +139,7 @@ def _project_block(
     job: FitJob, samples: Source, weights: NDArray[np.float32], block: NodeBlock, tally: Tally
 ) -> Projected:
     """(node, input) weights of a block, all samples -> their values."""
-    (projected,) = project(job.tiles(samples, tally), job.plan.n_samples, weights, block.start, job.plan)
+    (projected,) = project(job.tiles(samples, tally), job.plan.n_samples, weights, block.start, job.plan, job.scratch)
     return projected
 
 
@@ -177,8 +178,8 @@ def respond_block(
     else:
         trained = _project_block(job, samples, weights, block, Tally())
     one_class = np.zeros(len(points), np.uint8)
-    tiles = sample_tiles(points, one_class, plan, job.preparation.of_new, Tally())
-    (projected,) = project(tiles, len(points), weights, block.start, plan)
+    tiles = sample_tiles(points, one_class, plan, job.preparation.of_new, Tally(), Scratch())
+    (projected,) = project(tiles, len(points), weights, block.start, plan, Scratch())
     places = projected.gather(0)
     tolerance = node_tolerance(weights, job.preparation.largest)
     activations = np.empty((len(points), plan.n_classes, block.n_nodes))

@@ -13,6 +13,7 @@ from fxdask.evidence import Tally, resident_bytes
 from fxdask.job import FitJob
 from fxdask.kernels.brackets import probe_indices
 from fxdask.kernels.preparation import preparation_from, summarize
+from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import class_statistics, node_tolerance
 from fxdask.kernels.weights import weight_block
 from fxdask.plan import FitPlan
@@ -183,8 +184,8 @@ def test_any_cutting_and_any_miss_give_the_bits_of_the_whole(
     tolerance = node_tolerance(weights, preparation.largest)
     tally = Tally()
     got = streaming.streamed_statistics(job, X, X[chosen], weights, block, tolerance, tally, slacks)
-    tiles = sample_tiles(X, codes, plan, preparation, Tally())
-    (projected,) = project(tiles, n_samples, weights, block.start, plan)
+    tiles = sample_tiles(X, codes, plan, preparation, Tally(), Scratch())
+    (projected,) = project(tiles, n_samples, weights, block.start, plan, Scratch())
     want = class_statistics(projected, tolerance, location, spread)
     assert got.location.tobytes() == want.location.tobytes()
     assert got.spread.tobytes() == want.spread.tobytes()

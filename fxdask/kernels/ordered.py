@@ -9,8 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.sums import ExactSums
+from fxdask.plan import row_ranges
 
 __all__ = ["Ordered", "SortedRows"]
+
+BYTES_AT_A_TIME = 3 * 2**15
 
 
 class Ordered(Protocol):
@@ -90,7 +93,8 @@ class SortedRows:
         kept = self.values[:, trimmed : self.count - trimmed]
         bounds = np.maximum(np.abs(kept[:, 0]), np.abs(kept[:, -1]))
         sums = ExactSums(bounds, kept.shape[1])
-        sums.add_narrow(kept)
+        for start, stop in row_ranges(len(kept), max(1, BYTES_AT_A_TIME // (4 * kept.shape[1]))):
+            sums.add_narrow(kept[start:stop], slice(start, stop))
         return sums.totals()
 
     def moments(self) -> tuple[list[Fraction], list[Fraction]]:

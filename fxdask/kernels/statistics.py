@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fxdask.kernels.brackets import BracketedRows
 from fxdask.kernels.ordered import Ordered, SortedRows
 from fxdask.kernels.projection import Projected
+from fxdask.kernels.scratch import Scratch
 from fxdask.plan import row_ranges
 
 __all__ = [
@@ -65,10 +66,11 @@ def class_statistics(
     tolerance: NDArray[np.float64],
     location: str = "interquartile_mean",
     spread: str = "mad",
+    scratch: Scratch | None = None,
 ) -> ClassStatistics:
     """All samples' values -> (class, node) location and spread."""
     result = ClassStatistics.empty(len(projected.runs), len(projected.values))
-    for k, rows, ordered in sorted_classes(projected):
+    for k, rows, ordered in sorted_classes(projected, scratch or Scratch()):
         result.location[k, rows] = LOCATIONS[location](ordered)
         result.spread[k, rows], result.source[k, rows] = spread_with_fallback(ordered, spread, tolerance[rows])
     return result
@@ -86,7 +88,7 @@ def bracketed_statistics(
 
 
 def sorted_classes(
-    projected: Projected, bytes_at_a_time: int = BYTES_PER_ROW_GROUP
+    projected: Projected, scratch: Scratch, bytes_at_a_time: int = BYTES_PER_ROW_GROUP
 ) -> Iterator[tuple[int, slice, SortedRows]]:
     """Each class's values in turn, a few rows at a time, sorted while they are in the processor's cache."""
     for k in range(len(projected.runs)):
@@ -94,10 +96,9 @@ def sorted_classes(
         if count == 0:
             continue
         step = max(1, bytes_at_a_time // (4 * count))
-        scratch = np.empty((min(step, len(projected.values)), count), np.float32)
         for start, stop in row_ranges(len(projected.values), step):
             rows = slice(start, stop)
-            values = projected.gather(k, rows, scratch[: stop - start])
+            values = projected.gather(k, rows, scratch("of a class", (stop - start, count)))
             values.sort(axis=1)
             yield k, rows, SortedRows(values)
 

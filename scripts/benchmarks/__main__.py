@@ -3,6 +3,7 @@
 import click
 
 from benchmarks.fit import fit
+from benchmarks.scale import scale
 
 
 @click.group(context_settings={"show_default": True})
@@ -11,4 +12,5 @@ def benchmarks() -> None:
 
 
 benchmarks.add_command(fit)
+benchmarks.add_command(scale)
 benchmarks(prog_name="scripts/bench")

@@ -1,14 +1,32 @@
-"""How long a fit takes, against the bare matrix product of the same sizes."""
+"""How long a fit takes, against the bare matrix product, against plain NumPy, and on two processes."""
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import numpy as np
+from distributed import Client, LocalCluster
+from scipy import stats
 
-from benchmarks.measure import in_turn, report
+from benchmarks.measure import Ratio, in_turn, report, save
 from fxdask import FisherNetworkClassifier
+from fxdask.evidence import peak_bytes
+from fxdask.plan import format_bytes
+
+
+def plain_numpy(X: np.ndarray, y: np.ndarray, n_nodes: int, n_selected: int = 10) -> np.ndarray:
+    """The same selection as one would write it down: everything in memory, NumPy's and SciPy's own statistics."""
+    W = np.random.default_rng(0).standard_normal((n_nodes, X.shape[1]), dtype=np.float32)
+    Z = W @ (X - X.mean(axis=0)).T
+    own = [Z[:, y == k] for k in (0, 1)]
+    location = [stats.trim_mean(z, 0.25, axis=1) for z in own]
+    spread = [np.median(np.abs(z - np.median(z, axis=1, keepdims=True)), axis=1) / 0.6745 for z in own]
+    variance = spread[0] ** 2 + spread[1] ** 2
+    fisher = (location[1] - location[0]) ** 2 / variance
+    thresholds = [2 * np.log(np.sqrt(2 * sigma**2 / variance)) for sigma in spread]
+    return np.array([np.argsort(threshold - fisher)[:n_selected] for threshold in thresholds])
 
 
 @click.command()
@@ -18,24 +36,59 @@ from fxdask import FisherNetworkClassifier
 @click.option("--repeats", default=5)
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write every round's figures here.")
 def fit(samples: int, inputs: int, nodes: int, repeats: int, file: Path | None) -> None:
-    """Fit on local threads, with and without a store, against W @ X.T with all of BLAS's threads."""
+    """Fit on local threads and on two processes, against W @ X.T with all of BLAS's threads and plain NumPy."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((samples, inputs), dtype=np.float32)
     y = np.arange(samples) % 2
     W = rng.standard_normal((nodes, inputs), dtype=np.float32)
+    given = np.empty((nodes, samples), np.float32)
     folder = Path(tempfile.mkdtemp(prefix="fxdask-bench-"))
+    evidence: dict[str, dict] = {}
 
-    def into_a_store() -> None:
-        FisherNetworkClassifier(nodes, store=folder / "model.zarr", overwrite=True).fit(X, y)
+    def fitted(name: str, store: Path | None) -> Callable[[], None]:
+        def run() -> None:
+            clf = FisherNetworkClassifier(nodes, store=store, overwrite=True).fit(X, y)
+            evidence[name] = clf.fit_info_
 
-    work = {
-        "W @ X.T": lambda: W @ X.T,
-        "fit": lambda: FisherNetworkClassifier(nodes).fit(X, y),
-        "fit into a store": into_a_store,
-    }
+        return run
+
     try:
-        seconds = in_turn(work, repeats)
+        with (
+            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
+            on_threads, on_processes = fitted("threads", folder / "threads"), fitted("processes", folder / "processes")
+
+            def on_cluster() -> None:
+                with client.as_current():
+                    on_processes()
+
+            work = {
+                "W @ X.T": lambda: W @ X.T,
+                "W @ X.T, memory given": lambda: np.matmul(W, X.T, out=given),
+                "plain NumPy": lambda: plain_numpy(X, y, nodes),
+                "fit": fitted("no store", None),
+                "fit, store": on_threads,
+                "fit, store, two processes": on_cluster,
+            }
+            seconds = in_turn(work, repeats)
     finally:
         shutil.rmtree(folder)
-    title = f"{samples} samples x {inputs} inputs, {nodes} nodes, two classes, local disk"
-    report(title, seconds, "W @ X.T", {"fit into a store": 2.0}, file)
+    figures = report(
+        f"{samples} samples x {inputs} inputs, {nodes} nodes, two classes, NumPy input, store on local disk",
+        seconds,
+        [
+            Ratio("fit, store", "W @ X.T", 1.5),
+            Ratio("fit, store", "W @ X.T, memory given"),
+            Ratio("fit", "W @ X.T"),
+            Ratio("fit", "W @ X.T, memory given"),
+            Ratio("fit, store", "plain NumPy"),
+            Ratio("fit, store, two processes", "fit, store", 1.25),
+        ],
+    )
+    click.echo()
+    for process, blocks in evidence["processes"]["blocks_by_process"].items():
+        read, peak = (evidence["processes"][f"{what}_by_process"][process] for what in ("bytes_read", "peak_bytes"))
+        click.echo(f"worker {process}: {blocks} blocks, {format_bytes(read)} read, VmHWM {format_bytes(peak)}")
+    click.echo(f"this process, with the plain NumPy: VmHWM {format_bytes(peak_bytes())}")
+    save(figures | {"evidence": evidence}, file)

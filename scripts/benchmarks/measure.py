@@ -2,14 +2,24 @@
 
 import json
 import platform
-import resource
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A figure: how many times the time of ``base`` the work of ``name`` takes, and what it may be at most."""
+
+    name: str
+    base: str
+    limit: float | None = None
 
 
 def in_turn(work: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
@@ -27,20 +37,25 @@ def in_turn(work: Mapping[str, Callable[[], object]], repeats: int) -> dict[str,
     return seconds
 
 
-def report(
-    title: str, seconds: Mapping[str, list[float]], base: str, limits: Mapping[str, float], file: Path | None
-) -> None:
-    """Print medians and ratios to the base, each round's ratio taken within the round."""
+def report(title: str, seconds: Mapping[str, list[float]], ratios: Sequence[Ratio]) -> dict[str, Any]:
+    """Print medians and ratios, each ratio taken within its round; return them for the JSON."""
     click.echo(f"{title}\nPython {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}\n")
-    click.echo(f"{'':32}{'median s':>10}{'ratio':>8}{'lowest':>8}{'highest':>8}  limit")
-    rows = {}
+    click.echo(f"{'':40}{'median s':>10}")
     for name, times in seconds.items():
-        ratios = [mine / its for mine, its in zip(times, seconds[base], strict=True)]
-        rows[name] = {"seconds": times, "ratios": ratios, "ratio": statistics.median(ratios)}
-        limit = f"{limits[name]:.2f}" if name in limits else ""
-        spread = f"{min(ratios):8.2f}{max(ratios):8.2f}"
-        click.echo(f"{name:32}{statistics.median(times):10.3f}{rows[name]['ratio']:8.2f}{spread}  {limit}")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    click.echo(f"\npeak resident memory of this process {peak:.0f} MiB")
+        click.echo(f"{name:40}{statistics.median(times):10.3f}")
+    click.echo(f"\n{'':40}{'ratio':>10}{'lowest':>8}{'highest':>8}   limit")
+    rows = []
+    for ratio in ratios:
+        each = [mine / its for mine, its in zip(seconds[ratio.name], seconds[ratio.base], strict=True)]
+        middle = statistics.median(each)
+        limit = "" if ratio.limit is None else f"{ratio.limit:8.2f}  {'ok' if middle <= ratio.limit else 'MISSED'}"
+        click.echo(f"{f'{ratio.name} / {ratio.base}':40}{middle:10.2f}{min(each):8.2f}{max(each):8.2f}{limit}")
+        rows.append(asdict(ratio) | {"median": middle, "each": each})
+    return {"title": title, "seconds": dict(seconds), "ratios": rows}
+
+
+def save(figures: Any, file: Path | None) -> None:
+    """Write figures as JSON, if a file is named."""
     if file:
-        file.write_text(json.dumps({"title": title, "base": base, "rows": rows, "peak_mib": peak}, indent=1) + "\n")
+        file.write_text(json.dumps(figures, indent=1, default=str) + "\n")
+        click.echo(f"\nwrote {file}")
