@@ -3,7 +3,8 @@
 from importlib.metadata import version
 
 from fxdask.kernels.criteria import CRITERIA
-from fxdask.network import FisherNetworkClassifier, load
+from fxdask.loading import load
+from fxdask.network import FisherNetworkClassifier
 from fxdask.scoring import batch_score
 
 __all__ = ["CRITERIA", "FisherNetworkClassifier", "__version__", "batch_score", "load"]

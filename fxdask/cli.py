@@ -14,12 +14,13 @@ import click
 
 from fxdask import FisherNetworkClassifier, __version__, batch_score, load
 from fxdask.cluster import connected
-from fxdask.errors import FxdaskError, StoreFormatError
+from fxdask.errors import FxdaskError, InvalidInputError, StoreFormatError
 from fxdask.kernels.criteria import CRITERIA
 from fxdask.kernels.decision import COMBINATIONS
 from fxdask.kernels.density import BANDWIDTHS
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
 from fxdask.plan import format_bytes
+from fxdask.resources import checked_limit
 from fxdask.store.group import peek_header, store_url
 from fxdask.store.model import ModelStore
 
@@ -40,6 +41,18 @@ class _Bandwidth(click.ParamType):
             self.fail(f"{value} is not above 0", param, ctx)
         except ValueError:
             self.fail(f"{value!r} is neither a number nor one of {', '.join(BANDWIDTHS)}", param, ctx)
+
+
+class _Bytes(click.ParamType):
+    """A number of bytes, or a text with its unit."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        try:
+            return checked_limit(value)
+        except InvalidInputError:
+            self.fail(f"{value!r} is neither a number of bytes nor a text such as 2GiB", param, ctx)
 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
@@ -77,7 +90,7 @@ def cli() -> None:
 @click.option("--keep-projections", type=click.Choice(["selected", "all"]), default="selected")
 @click.option("--keep-weights", is_flag=True, help="Keep every node's weights in the store.")
 @click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; chosen if not given.")
-@click.option("--memory-limit", metavar="BYTES", help="What local threads may use, such as 2GiB.")
+@click.option("--memory-limit", type=_Bytes(), help="What local threads may use, such as 2GiB.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop: nothing is written.")
 @click.option("--seed", "random_state", type=click.IntRange(0), default=0)
 @click.option("--overwrite", is_flag=True, help="Replace a model that the store holds already.")
@@ -209,7 +222,7 @@ def _print_fact(name: str, value: Any, indent: int) -> None:
         _print_table(value)
     else:
         in_bytes = name.startswith("bytes") and isinstance(value, int)
-        click.echo(f"{label:<24}{format_bytes(value) if in_bytes else _shown(value)}")
+        click.echo(f"{label:<28}{format_bytes(value) if in_bytes else _shown(value)}")
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:

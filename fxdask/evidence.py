@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import resource
 import socket
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 __all__ = ["Tally", "Work", "merge_work", "peak_bytes", "resident_bytes", "this_process"]
 
@@ -54,20 +54,15 @@ def this_process() -> Process:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process ever had resident."""
+    """The most memory that this process ever had resident; what it has now, where the system does not tell."""
     try:
-        # What getrusage tells may be the peak of the process that started this one.
+        # Not from getrusage: that may tell the peak of the process that started this one.
         (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+        return resident_bytes()
 
 
 def resident_bytes() -> int:
-    """The memory that this process has resident now; its peak, where the system does not tell."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return peak_bytes()
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    """The memory that this process has resident now."""
+    return int(psutil.Process().memory_info().rss)

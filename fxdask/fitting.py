@@ -74,7 +74,8 @@ def plan_model(
     samples = data.samples
     if store and not overwrite:
         # A fit that was begun goes on with the blocks that it has.
-        nodes_per_block = (peek_header(store) or {}).get("nodes_per_block", nodes_per_block)
+        stored = (peek_header(store) or {}).get("nodes_per_block")
+        nodes_per_block = stored if isinstance(stored, int) and stored > 0 else nodes_per_block
     on_workers = isinstance(samples.handle, np.ndarray) and store is None and graph.active_client() is not None
     in_memory = isinstance(samples.handle, (np.ndarray, DaskArray)) and not (store and _needs_staging(samples.handle))
     facts = SampleFacts(
@@ -164,14 +165,14 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
     """All blocks, the selection, and with a store its last arrays and its mark."""
     job, samples = fit.job, fit.data.samples
     log.info("fitting %d nodes in %d blocks of %d", job.plan.n_nodes, job.plan.n_blocks, job.plan.nodes_per_block)
-    job, probes = _probe(job, samples.handle if store is None else handle, store)
+    job, probes = _probe(job, samples.handle if store is None else handle, store, verbose=fit.verbose)
     with progress_bar("fitting", shown=fit.verbose) as progress:
         summary = graph.fit_blocks(job, handle, probes, progress)
     _check_usable(summary, fit.data.classes)
     _warn_of_zero_spreads(summary.source_counts, fit.data.classes)
     # An array of this process is projected here; what the workers have of it is a copy.
     here = samples.handle if isinstance(samples.handle, np.ndarray) else handle
-    network, bandwidth_fallbacks = _select(fit.settings, job, here, summary)
+    network, bandwidth_fallbacks = _select(fit.settings, job, here, summary, verbose=fit.verbose)
     _log_fallbacks(fit.settings.spread, summary.source_counts, bandwidth_fallbacks)
     if store is None:
         divergences = np.concatenate([summary.divergences[i] for i in range(job.plan.n_blocks)], axis=1)
@@ -204,17 +205,20 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
     )
 
 
-def _probe(job: FitJob, samples: Handle, store: ModelStore | None) -> tuple[FitJob, Handle | None]:
+def _probe(job: FitJob, samples: Handle, store: ModelStore | None, *, verbose: bool) -> tuple[FitJob, Handle | None]:
     """The job and the few samples that its streaming tasks bracket quantiles with, where they can read them."""
     plan = job.plan
     if not plan.is_streamed:
         return job, None
     chosen = probe_indices(job.codes, plan.probe_counts)
     job = replace(job, probe_codes=job.codes[chosen])
+    if store is not None and store.has_all("probes", len(chosen)):
+        return job, ZarrAddress(store.url, "probes")
+    with progress_bar("probing", shown=verbose) as progress:
+        probes = graph.probe(samples, plan.n_samples, plan.n_inputs, chosen, progress)
     if store is None:
-        return job, graph.place(graph.probe(samples, plan.n_samples, plan.n_inputs, chosen))
-    if not store.has_all("probes"):
-        store.write("probes", graph.probe(samples, plan.n_samples, plan.n_inputs, chosen))
+        return job, graph.place(probes)
+    store.write("probes", probes)
     return job, ZarrAddress(store.url, "probes")
 
 
@@ -285,13 +289,14 @@ def _log_fallbacks(spread: str, source_counts: NDArray[np.int64], bandwidth_fall
 
 
 def _select(
-    settings: FitSettings, job: FitJob, samples: Handle, summary: FitSummary
+    settings: FitSettings, job: FitJob, samples: Handle, summary: FitSummary, *, verbose: bool
 ) -> tuple[FittedNetwork, dict[str, int]]:
     """The nodes that any class selected, with their training values and bandwidths; and the fallbacks these took."""
     chosen = summary.top.nodes
     nodes = np.unique(chosen[chosen != NO_NODE])
     weights = weight_rows(job.seed, nodes, job.plan.n_inputs)
-    projections = graph.project_selected(job, samples, weights)
+    with progress_bar("selecting", shown=verbose) as progress:
+        projections = graph.project_selected(job, samples, weights, progress)
     tolerance = node_tolerance(weights, job.preparation.largest)
     widths, spreads, fallbacks = [], [], {"spread": 0, "rule": 0}
     for columns in job.plan.class_slices:
@@ -323,7 +328,7 @@ def _needs_staging(handle: Handle) -> bool:
 
 
 def _stage(store: ModelStore, samples: Samples) -> ZarrAddress:
-    if not store.has_all("samples"):
+    if not store.has_all("samples", samples.n_samples):
         store.stage_samples(samples.n_samples, samples.n_inputs, samples.dtype)
         graph.stage(samples.handle, samples.n_samples, samples.n_inputs, store.url)
     return ZarrAddress(store.url, "samples")

@@ -225,14 +225,16 @@ def stage(samples: Handle, n_rows: int, n_inputs: int, store: str, progress: Pro
     compute(work, progress, here=_is_here(samples))
 
 
-def probe(samples: Handle, n_rows: int, n_inputs: int, probed: NDArray[np.intp]) -> NDArray:
+def probe(
+    samples: Handle, n_rows: int, n_inputs: int, probed: NDArray[np.intp], progress: Progress | None = None
+) -> NDArray:
     """(probe, input) a few raw samples, by their rising indices."""
     pick = delayed(tasks.probe_rows, pure=False)
     work = []
     for start, stop, part in _row_tasks(samples, n_rows, n_inputs):
         end = start + rows_per_read(n_inputs)
         work.append(pick(part, start, stop, probed[np.searchsorted(probed, start) : np.searchsorted(probed, end)]))
-    return np.concatenate(compute(work, here=_is_here(samples)))
+    return np.concatenate(compute(work, progress, here=_is_here(samples)))
 
 
 def fit_blocks(
@@ -248,14 +250,20 @@ def fit_blocks(
     return compute(level, progress, watched=blocks)[0]
 
 
-def project_selected(job: FitJob, samples: Handle, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+def project_selected(
+    job: FitJob, samples: Handle, weights: NDArray[np.float32], progress: Progress | None = None
+) -> NDArray[np.float32]:
     """(node, input) few weights -> (node, sample) training values sorted by class."""
     project = delayed(tasks.project_rows, pure=False)
     shared_job, shared_weights = _once(job, "job"), _once(weights, "weights")
     ranges = _row_tasks(samples, job.plan.n_samples, job.plan.n_inputs)
     work = [project(shared_job, part, shared_weights, start, stop) for start, stop, part in ranges]
-    parts = compute(work, here=_is_here(samples))
-    return np.concatenate(parts, axis=1)[:, np.argsort(job.codes, kind="stable")]
+    values = np.empty((len(weights), job.plan.n_samples), np.float32)
+    place = np.empty(job.plan.n_samples, np.intp)
+    place[np.argsort(job.codes, kind="stable")] = np.arange(job.plan.n_samples)
+    for (start, _, _), part in zip(ranges, compute(work, progress, here=_is_here(samples)), strict=True):
+        values[:, place[start : start + part.shape[1]]] = part
+    return values
 
 
 def respond(

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fxdask import graph
 from fxdask.errors import InvalidInputError
-from fxdask.fitted import FitSettings, FittedModel, TrainingData, load_model, stored_seed
+from fxdask.fitted import FitSettings, FittedModel, TrainingData, stored_seed
 from fxdask.fitting import fit_model, plan_model
 from fxdask.inputs import as_labels, as_samples, check_test_samples, encode_labels, is_remote
 from fxdask.kernels.decision import FittedNetwork, class_probabilities
@@ -28,7 +28,7 @@ from fxdask.reading import checked_rows
 from fxdask.resources import checked_limit
 from fxdask.store.group import store_url
 
-__all__ = ["FisherNetworkClassifier", "load"]
+__all__ = ["FisherNetworkClassifier"]
 
 
 class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
@@ -436,49 +436,6 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(samples.handle, DaskArray):
             return graph.place(np.asarray(samples.handle))
         return graph.place(samples.handle)
-
-
-def load(store: str | Path) -> FisherNetworkClassifier:
-    """A fitted classifier back from its store.
-
-    Parameters
-    ----------
-    store : path or URL
-        What was passed to ``FisherNetworkClassifier(store=...)``, or a copy of it.
-
-    Returns
-    -------
-    FisherNetworkClassifier
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from fxdask import FisherNetworkClassifier, load
-    >>> path = tempfile.mkdtemp() + "/model.zarr"
-    >>> clf = FisherNetworkClassifier(n_nodes=50, store=path).fit([[0.0], [0.1], [3.0], [3.2]], [0, 0, 1, 1])
-    >>> load(path).predict([[3.1]])
-    array([1])
-    """
-    model = load_model(store_url(store))
-    settings = model.settings
-    priors = settings.priors if isinstance(settings.priors, str) else list(settings.priors)
-    return FisherNetworkClassifier(
-        settings.n_nodes,
-        settings.n_selected,
-        criterion=settings.criterion,
-        location=settings.location,
-        spread=settings.spread,
-        bandwidth=settings.bandwidth,
-        bandwidth_spread=settings.bandwidth_spread,
-        priors=priors,
-        combine=settings.combine,
-        normalize=settings.normalize,
-        store=str(store),
-        keep_projections=settings.keep_projections,
-        keep_weights=settings.keep_weights,
-        nodes_per_block=model.job.plan.nodes_per_block,
-        random_state=settings.seed,
-    )._adopt(model)
 
 
 def _labels(scores: NDArray[np.float64], classes: NDArray) -> NDArray:

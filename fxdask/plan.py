@@ -290,6 +290,12 @@ class FitPlan:
         repeated = tiles * min(self.tile.nodes, self.nodes_per_block) / self.nodes_per_block
         return max(1.0, repeated) * (1 + sum(self.probe_counts) / self.n_samples)
 
+    @property
+    def model_bytes(self) -> int:
+        """What the fitted model holds in the caller's memory: the selected nodes' weights and projections."""
+        selected = min(self.n_nodes, self.n_selected * self.n_classes)
+        return 4 * selected * (self.n_samples + self.n_inputs) + 8 * self.n_classes * self.n_nodes
+
     def store_bytes(self, staged_bytes: int = 0) -> int:
         """Upper estimate of what the finished and the working arrays take on disk."""
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
@@ -320,6 +326,7 @@ class FitPlan:
             "bytes_read": self.bytes_read,
             "bytes_read_besides": self.bytes_read_besides,
             "bytes_written": self.store_bytes(),
+            "bytes_of_model_in_memory": self.model_bytes,
             "product_passes": round(self.product_passes, 3),
         }
 
@@ -331,7 +338,7 @@ class FitPlan:
             shown = str(value)
             if isinstance(value, int):
                 shown = format_bytes(value) if name.startswith("bytes") else f"{value:,}"
-            lines.append(f"{name.replace('_', ' '):24}{shown}")
+            lines.append(f"{name.replace('_', ' '):26}{shown}")
         return "\n".join(lines)
 
 

@@ -64,10 +64,11 @@ def plan_fit(
 
     Examples
     --------
-    >>> from fxdask.plan import Resources
+    >>> from fxdask.plan import Resources, SampleFacts
     >>> from fxdask.planning import plan_fit
     >>> small = Resources(limit=512 * 2**20, baseline=140 * 2**20, threads=1, processes=2)
-    >>> plan = plan_fit(2_000, 784, (700_000, 700_000), 10, resources=small)
+    >>> on_disk = SampleFacts(in_memory=False, probes_in_memory=False)
+    >>> plan = plan_fit(2_000, 784, (700_000, 700_000), 10, samples=on_disk, resources=small)
     >>> plan.is_streamed, plan.nodes_per_block, plan.passes_per_block
     (True, 96, 1)
     """
@@ -116,10 +117,12 @@ def _nodes_of_whole_block(n_nodes: int, n_inputs: int, n_samples: int) -> int:
 def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:
     """The plan with values of a chunk of samples at a time, and as many nodes in a pass as fit."""
     if "projections" in plan.kept:
+        fewer = replace(plan, nodes_per_block=plan.tile.nodes, nodes_per_pass=0)
+        fits = fewer.task_bytes <= resources.per_task
+        remedy = f"set nodes_per_block to {plan.tile.nodes}" if fits else f"{REMEDY}, or keep the selected ones only"
         raise MemoryPlanError(
             f'keep_projections="all" needs {format_bytes(plan.task_bytes)} for one block of {plan.nodes_per_block} '
-            f"nodes but a task may use {format_bytes(max(0, resources.per_task))}; {REMEDY}, "
-            "or keep the selected projections only"
+            f"nodes but a task may use {format_bytes(max(0, resources.per_task))}; {remedy}"
         )
     most = plan.nodes_per_block
     if automatic:

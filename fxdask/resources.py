@@ -53,7 +53,8 @@ def measured_resources(memory_limit: Any = None, extra_baseline: int = 0) -> Res
 
 def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources | None:
     # Running the function imports fxdask there, so that the libraries count as the baseline that they are.
-    in_use: Mapping[str, int] = client.run(resident_bytes)
+    # A worker that goes meanwhile is none to plan for.
+    in_use: Mapping[str, int] = client.run(resident_bytes, on_error="ignore")
     workers = client.scheduler_info(n_workers=-1)["workers"]
     found = [
         Resources(

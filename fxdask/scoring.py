@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from fxdask import graph
 from fxdask.errors import InvalidInputError, StoreExistsError
 from fxdask.inputs import as_labels, as_samples, check_test_samples, checked_length
-from fxdask.network import FisherNetworkClassifier, load
+from fxdask.loading import load
+from fxdask.network import FisherNetworkClassifier
 from fxdask.progress import progress_bar
 from fxdask.store.group import (
     check_room,

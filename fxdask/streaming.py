@@ -12,16 +12,15 @@ from fxdask.evidence import Tally
 from fxdask.job import FitJob
 from fxdask.kernels.brackets import Brackets, StreamedRows, bracket, bracket_all
 from fxdask.kernels.projection import Projected
-from fxdask.kernels.statistics import ClassStatistics, bracketed_statistics, sorted_classes
+from fxdask.kernels.statistics import BracketedStatistics, ClassStatistics, bracketed_statistics, sorted_classes
 from fxdask.plan import BRACKET_SLACK, NodeBlock, row_ranges
 from fxdask.projecting import SampleTile, project, sample_tiles
 from fxdask.store.samples import Source
 
 __all__ = ["streamed_statistics"]
 
-# What is tried for the rows that are left: brackets of this width, and at last every value.
 BYTES_PER_ROW_GROUP = 2**20
-
+# How wide brackets are: wider where the ones before have missed, and at last no brackets but every value.
 SLACKS = (BRACKET_SLACK, 4 * BRACKET_SLACK, None)
 
 
@@ -38,28 +37,25 @@ def streamed_statistics(
     """(node, input) weights of a block, all samples -> (class, node) location and spread, as if all were in memory."""
     result = ClassStatistics.empty(job.plan.n_classes, block.n_nodes)
     block_pass = _Pass(job, samples, probes, weights, block, tolerance, tally)
-    left = np.arange(block.n_nodes)
-    for attempt, slack in enumerate(slacks):
-        # Moments are asked for where a spread falls back to them, which the first attempt finds out.
-        moments = attempt > 0 or job.location == "mean" or job.spread == "std"
-        waiting = [left[start:stop] for start, stop in row_ranges(len(left), job.plan.nodes_per_pass)]
-        missed = [np.empty(0, np.intp)]
-        while waiting:
-            rows = waiting.pop()
-            brackets = block_pass.brackets(rows, slack)
-            fitting = block_pass.rows_that_fit(brackets)
-            if fitting < len(rows):
-                share = -(-len(rows) // -(-len(rows) // fitting))
-                waiting.append(rows[share:])
-                rows, brackets = rows[:share], [of_class.first(share) for of_class in brackets]
-            found, missing = block_pass.run(rows, brackets, moments=moments)
-            result.put(rows, found)
-            missed.append(rows[missing])
-        left = np.sort(np.concatenate(missed))
-        if not len(left):
-            return result
-        tally.rows_repeated += len(left)
-    raise AssertionError("a pass that keeps every value has missed one")
+    ranges = row_ranges(block.n_nodes, job.plan.nodes_per_pass)
+    moments = job.location == "mean" or job.spread == "std"
+    waiting = [(np.arange(start, stop), 0, moments) for start, stop in ranges]
+    while waiting:
+        rows, attempt, moments = waiting.pop()
+        brackets = block_pass.brackets(rows, slacks[attempt])
+        fitting = block_pass.rows_that_fit(brackets)
+        if fitting < len(rows):
+            share = -(-len(rows) // -(-len(rows) // fitting))
+            waiting.append((rows[share:], attempt, moments))
+            rows, brackets = rows[:share], [of_class.first(share) for of_class in brackets]
+        found = block_pass.run(rows, brackets, moments=moments)
+        result.put(rows, found.statistics)
+        # Where a spread falls back to the standard deviation, the same brackets will do, with sums of squares.
+        for left, next_attempt in ((found.without_moments, attempt), (found.missed, attempt + 1)):
+            if left.any():
+                waiting.append((rows[left], next_attempt, True))
+                tally.rows_repeated += int(left.sum())
+    return result
 
 
 class _Pass:
@@ -97,9 +93,7 @@ class _Pass:
         per_row = 4 * sum(of_class.room for of_class in brackets)
         return max(1, self._job.plan.pass_bytes // max(1, per_row))
 
-    def run(
-        self, rows: NDArray[np.intp], brackets: list[Brackets], *, moments: bool
-    ) -> tuple[ClassStatistics, NDArray[np.bool_]]:
+    def run(self, rows: NDArray[np.intp], brackets: list[Brackets], *, moments: bool) -> BracketedStatistics:
         """(class, row) location and spread, and (row,) which of the rows must be done again."""
         job, plan = self._job, self._job.plan
         # No sum of products is larger than that of their absolute values; a little more, for rounding.

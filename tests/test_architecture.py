@@ -25,6 +25,7 @@ LAW = [
     ["fitting"],
     ["parameters"],
     ["network"],
+    ["loading"],
     ["scoring"],
     ["cluster"],
     ["cli"],
@@ -38,6 +39,7 @@ LIBRARY_ROOMS = {
     "sklearn": {"inputs", "parameters", "network"},
     "click": {"progress", "cli"},
     "threadpoolctl": {"threads"},
+    "psutil": {"evidence"},
 }
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

@@ -63,6 +63,32 @@ def test_fit_score_info(folder, two_blobs):
     assert people.stderr == ""
 
 
+def test_a_dry_run_shows_the_plan_and_writes_nothing(folder):
+    before = sorted(folder.iterdir())
+    shown = run(folder, *FIT, "--dry-run", "--memory-limit", "8GiB")
+    assert shown.returncode == 0, shown.stderr
+    lines = dict(line.strip().split("  ", 1) for line in shown.stdout.splitlines()[1:])
+    assert lines["blocks"].strip() == "1"
+    assert lines["samples"].strip() == "160"
+    assert lines["values held"].strip() == "of all samples"
+    assert lines["bytes read"].strip() == "7.5 KiB"
+    told = json.loads(run(folder, *FIT, "--dry-run", "--json").stdout)["plan"]
+    assert told["bytes_read"] == 160 * 6 * 8
+    assert 0 < told["bytes_per_task"] < told["bytes_allowed_per_task"]
+    assert sorted(folder.iterdir()) == before
+
+
+def test_memory_limits(folder):
+    wrong = run(folder, *FIT, "--memory-limit", "plenty")
+    assert wrong.returncode == 2
+    assert "'plenty' is neither a number of bytes nor a text such as 2GiB" in wrong.stderr
+    little = run(folder, *FIT, "--memory-limit", "10MiB")
+    assert little.returncode == 1
+    assert "MiB at least but may use 0 B: 0.6 of the limit of 10.0 MiB less the" in little.stderr
+    assert little.stderr.count("\n") == 1
+    assert not (folder / "model.zarr").exists()
+
+
 def test_info_of_scores(folder):
     run(folder, *FIT)
     run(folder, "score", "model.zarr", "test.zarr", "scored.zarr", "--labels", "truth.npy")

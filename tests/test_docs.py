@@ -13,7 +13,9 @@ from fxdask import FisherNetworkClassifier
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("module", ["fxdask.network", "fxdask.scoring", "fxdask.plan", "fxdask.cluster"])
+@pytest.mark.parametrize(
+    "module", ["fxdask.network", "fxdask.loading", "fxdask.scoring", "fxdask.plan", "fxdask.planning", "fxdask.cluster"]
+)
 def test_examples_in_docstrings(module):
     result = doctest.testmod(importlib.import_module(module))
     assert result.attempted > 0

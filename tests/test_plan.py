@@ -88,9 +88,9 @@ def test_a_plan_for_people_and_as_numbers():
     assert facts["blocks"] == plan.n_blocks
     assert facts["bytes_allowed_per_task"] == int(0.6 * 512 * MIB - 140 * MIB)
     shown = str(plan)
-    assert "bytes allowed per task  167.2 MiB" in shown
-    assert f"blocks                  {plan.n_blocks}" in shown
-    assert "samples                 1,370,000" in shown
+    assert "bytes allowed per task    167.2 MiB" in shown
+    assert f"blocks                    {plan.n_blocks}" in shown
+    assert "samples                   1,370,000" in shown
 
 
 def test_many_samples_have_narrow_tiles_and_wide_samples_small_ones():

@@ -172,6 +172,7 @@ class StreamedRows:
         self.kept = np.empty((n_rows, brackets.room), np.float32)
         self.filled = np.zeros(n_rows, np.int64)
         self.missed = np.zeros(n_rows, bool)
+        self.without_moments = np.zeros(n_rows, bool)  # rows that were asked for what was not summed
         low, high = brackets.inner
         self.inner_sums = ExactSums(np.maximum(np.abs(low), np.abs(high)), count) if trimmed_sums else None
         self.sums = ExactSums(bounds, count) if moments else None
@@ -344,8 +345,7 @@ class BracketedRows:
         """(row,) the sum and the sum of squares, exactly."""
         stream = self.stream
         if stream.sums is None or stream.squares is None:
-            for row in self.rows:
-                self._miss(row)
+            stream.without_moments[self.rows] = True
             nothing = [Fraction(0)] * len(self.rows)
             return nothing, nothing
         return (

@@ -19,6 +19,7 @@ __all__ = [
     "LOCATIONS",
     "SPREADS",
     "SPREAD_SOURCES",
+    "BracketedStatistics",
     "ClassStatistics",
     "bracketed_statistics",
     "class_statistics",
@@ -55,6 +56,15 @@ class ClassStatistics:
         self.location[:, nodes], self.spread[:, nodes], self.source[:, nodes] = part.location, part.spread, part.source
 
 
+@dataclass(frozen=True)
+class BracketedStatistics:
+    """Statistics that hold but where a bracket missed, or where moments were needed and not there."""
+
+    statistics: ClassStatistics
+    missed: NDArray[np.bool_]  # (node,)
+    without_moments: NDArray[np.bool_]  # (node,)
+
+
 def node_tolerance(weights: NDArray[np.float32], largest: float) -> NDArray[np.float64]:
     """(node, input) weights, largest absolute prepared input -> (node,) spread at or below which a node is constant."""
     norms = np.sqrt(np.add.reduce(np.square(weights, dtype=np.float64), axis=1))
@@ -78,13 +88,16 @@ def class_statistics(
 
 def bracketed_statistics(
     classes: Sequence[BracketedRows], tolerance: NDArray[np.float64], location: str, spread: str
-) -> tuple[ClassStatistics, NDArray[np.bool_]]:
-    """What the brackets of each class tell -> (class, node) location and spread; (node,) where some bracket missed."""
+) -> BracketedStatistics:
+    """What the brackets of each class tell -> (class, node) location and spread, as far as they can."""
     result = ClassStatistics.empty(len(classes), len(tolerance))
     for k, ordered in enumerate(classes):
         result.location[k] = LOCATIONS[location](ordered)
         result.spread[k], result.source[k] = spread_with_fallback(ordered, spread, tolerance)
-    return result, np.any([ordered.stream.missed for ordered in classes], axis=0)
+    missed, without_moments = (
+        np.any([getattr(ordered.stream, what) for ordered in classes], axis=0) for what in ("missed", "without_moments")
+    )
+    return BracketedStatistics(result, missed, without_moments & ~missed)
 
 
 def sorted_classes(

@@ -171,12 +171,12 @@ class ModelStore:
         with writing(self.url):
             self._array("samples")[start : start + len(samples)] = samples
 
-    def has_all(self, name: str) -> bool:
-        """Whether an earlier call wrote all of an array: each chunk is there by name."""
+    def has_all(self, name: str, length: int) -> bool:
+        """Whether an earlier call wrote all of an array of this length: each chunk is there by name."""
         if name not in self._group:
             return False
         array = self._array(name)
-        return array.nchunks_initialized == array.nchunks
+        return array.shape[0] == length and array.nchunks_initialized == array.nchunks
 
     def drop_samples(self) -> None:
         """Remove the staged and the probed samples: a finished model does not need them."""

@@ -3,7 +3,6 @@
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,53 +47,45 @@ def write_samples(file: Path, n_samples: int, n_inputs: int) -> np.ndarray:
     return rng.integers(0, 2, n_samples)
 
 
-def timed_fit(client: Client, file: Path, y: np.ndarray, n_nodes: int, store: Path) -> tuple[float, dict]:
-    """Seconds of a fit, and the evidence."""
+def timed_fits(client: Client, file: Path, y: np.ndarray, n_nodes: int, repeats: int) -> tuple[float, dict]:
+    """Median seconds of some fits, and the evidence after the last."""
     before = process_ids(client)
-    clf = FisherNetworkClassifier(n_nodes, store=store, overwrite=True)
-    started = time.perf_counter()
-    clf.fit(file, y)
-    seconds = time.perf_counter() - started
-    return seconds, evidence(client, clf.fit_info_, before)
+    seconds = []
+    for _ in range(repeats):
+        clf = FisherNetworkClassifier(n_nodes, store=file.with_name("model.zarr"), overwrite=True)
+        started = time.perf_counter()
+        clf.fit(file, y)
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds), evidence(client, clf.fit_info_, before)
 
 
 def grow_nodes(folder: Path, *, million: bool) -> list[dict]:
-    """m = 10^3, 10^4, 10^5 and, if asked, 10^6 nodes; 12,000 samples x 784 inputs."""
+    """From 10^3 to 10^5 nodes and, if asked, 10^6; 12,000 samples x 784 inputs."""
     y = write_samples(folder / "X.npy", 12_000, 784)
     rows: list[dict] = []
     with workers("1GiB") as client:
-        for n_nodes, repeats in _node_counts(million=million):
+        for n_nodes, repeats in ((1_000, 5), (10_000, 5), (100_000, 1), *([(1_000_000, 1)] if million else [])):
             click.echo(f"\n{n_nodes:,} nodes, 12,000 samples x 784 inputs, two workers of 1 GiB")
-            runs = [timed_fit(client, folder / "X.npy", y, n_nodes, folder / "model.zarr") for _ in range(repeats)]
-            seconds = statistics.median(run[0] for run in runs)
+            seconds, found = timed_fits(client, folder / "X.npy", y, n_nodes, repeats)
             linear = next((row["seconds"] * n_nodes / row["nodes"] for row in rows if row["nodes"] == 10_000), None)
             limit = "  limit 1.15" if n_nodes == 1_000_000 else ""
             grown = "" if linear is None else f", {seconds / linear:.3f} of {n_nodes // 10_000} x that of 10,000{limit}"
             click.echo(f"  {seconds:.2f} s{grown}")
-            rows.append({"nodes": n_nodes, "seconds": seconds, "of_linear": linear and seconds / linear} | runs[-1][1])
+            rows.append({"nodes": n_nodes, "seconds": seconds, "of_linear": linear and seconds / linear} | found)
     return rows
 
 
-def _node_counts(*, million: bool) -> Iterator[tuple[int, int]]:
-    yield from ((1_000, 4), (10_000, 5), (100_000, 1))
-    if million:
-        yield 1_000_000, 1
-
-
 def grow_samples(folder: Path) -> list[dict]:
-    """10^4, 10^5 and 10^6 samples of 64 inputs; 2,000 nodes."""
+    """From 10^4 to 10^6 samples of 64 inputs; 2,000 nodes."""
     rows: list[dict] = []
     for n_samples in (10_000, 100_000, 1_000_000):
         y = write_samples(folder / "X.npy", n_samples, 64)
         click.echo(f"\n{n_samples:,} samples x 64 inputs, 2,000 nodes, two workers of 1 GiB")
         with workers("1GiB") as client:
-            runs = [timed_fit(client, folder / "X.npy", y, 2_000, folder / "model.zarr") for _ in range(3)]
-        seconds = statistics.median(run[0] for run in runs)
-        rows.append({"samples": n_samples, "seconds": seconds} | runs[-1][1])
-        per_sample = [1e6 * row["seconds"] / row["samples"] for row in rows]
-        click.echo(
-            f"  {seconds:.2f} s, {per_sample[-1]:.1f} us a sample, {per_sample[-1] / per_sample[0]:.2f} of the first"
-        )
+            seconds, found = timed_fits(client, folder / "X.npy", y, 2_000, 3)
+        rows.append({"samples": n_samples, "seconds": seconds} | found)
+        each = [1e6 * row["seconds"] / row["samples"] for row in rows]
+        click.echo(f"  {seconds:.2f} s, {each[-1]:.1f} us a sample, {each[-1] / each[0]:.2f} of the first")
     return rows
 
 

@@ -1,0 +1,87 @@
+"""Workers with little memory: planned for, kept to, and told of."""
+
+import os
+
+import numpy as np
+import pytest
+import zarr
+from distributed import Client, LocalCluster
+
+from fxdask import FisherNetworkClassifier
+from fxdask.errors import MemoryPlanError
+from fxdask.evidence import peak_bytes
+
+LIMIT = 420 * 2**20
+N_NODES = 200
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Samples whose projections at one tile of nodes are larger than a worker."""
+    rng = np.random.default_rng(0)
+    file = tmp_path_factory.mktemp("data") / "X.npy"
+    X = rng.standard_normal((400_000, 20), dtype=np.float32)
+    np.save(file, X)
+    return file, X, rng.integers(0, 2, len(X))
+
+
+@pytest.fixture(scope="module")
+def small_workers():
+    """Two worker processes under nannies that would end them at 95% of this limit."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def in_memory(many):
+    """The same on local threads with all the memory there is: made before there is a cluster."""
+    file, _, y = many
+    clf = FisherNetworkClassifier(N_NODES, 5).fit(file, y)
+    assert clf.fit_info_["plan"]["values_held"] == "of all samples"
+    return clf
+
+
+@pytest.mark.parametrize("kind", ["npy", "numpy", "no store"])
+def test_samples_larger_than_a_worker(many, in_memory, small_workers, tmp_path, kind):
+    file, X, y = many
+    data = X if kind == "numpy" else file
+    processes = small_workers.run(os.getpid)
+    clf = FisherNetworkClassifier(N_NODES, 5, store=None if kind == "no store" else tmp_path / "model.zarr")
+    plan = clf.plan(data, y)
+    assert plan.is_streamed
+    assert plan.resources.limit == LIMIT
+    assert plan.resources.processes == 2
+    clf.fit(data, y)
+    assert clf.divergences_.tobytes() == in_memory.divergences_.tobytes()
+    read = clf.fit_info_["bytes_read_by_process"]
+    assert sum(read.values()) == plan.bytes_read > 0
+    assert len(read) == 2, "both workers had work"
+    assert small_workers.run(os.getpid) == processes, "no worker was restarted"
+    assert max(small_workers.run(peak_bytes).values()) < 0.8 * LIMIT
+    assert max(clf.fit_info_["peak_bytes_by_process"].values()) <= max(small_workers.run(peak_bytes).values())
+
+
+def test_what_workers_cannot_hold_is_refused_before_anything_is_written(many, small_workers, tmp_path):
+    file, _, y = many
+    clf = FisherNetworkClassifier(N_NODES, 5, store=tmp_path / "model.zarr", keep_projections="all")
+    with pytest.raises(MemoryPlanError, match=r'keep_projections="all" needs .* but a task may use'):
+        clf.fit(file, y)
+    assert not (tmp_path / "model.zarr").exists()
+
+
+def test_a_limit_below_that_of_the_workers_holds(many, small_workers):
+    file, _, y = many
+    with pytest.raises(MemoryPlanError, match=r"of the limit of 100.0 MiB less the \d+\.\d MiB in use already"):
+        FisherNetworkClassifier(N_NODES, 5, memory_limit="100 MiB").plan(file, y)
+
+
+def test_few_samples_are_read_once_by_each_worker(small_workers, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((3_000, 10)).astype(np.float32)
+    zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(500, 10))
+    clf = FisherNetworkClassifier(2_000, 5, nodes_per_block=100).fit(tmp_path / "X.zarr", np.arange(3_000) % 2)
+    assert clf.fit_info_["n_blocks"] == 20
+    assert all(read == X.nbytes for read in clf.fit_info_["bytes_read_by_process"].values())
