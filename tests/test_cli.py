@@ -71,9 +71,9 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(folder):
     assert lines["blocks"].strip() == "1"
     assert lines["samples"].strip() == "160"
     assert lines["values held"].strip() == "of all samples"
-    assert lines["bytes read"].strip() == "7.5 KiB"
+    assert lines["bytes read"].strip() == "3.8 KiB"
     told = json.loads(run(folder, *FIT, "--dry-run", "--json").stdout)["plan"]
-    assert told["bytes_read"] == 160 * 6 * 8
+    assert told["bytes_read"] == 160 * 6 * 4
     assert 0 < told["bytes_per_task"] < told["bytes_allowed_per_task"]
     assert sorted(folder.iterdir()) == before
 
