@@ -211,18 +211,18 @@ def _report(facts: dict[str, Any], as_json: bool) -> None:
         _print_fact(name, value, indent=0)
 
 
-def _print_fact(name: str, value: Any, indent: int) -> None:
+def _print_fact(name: str, value: Any, indent: int, *, in_bytes: bool = False) -> None:
     label = f"{'  ' * indent}{name.replace('_', ' ')}"
+    in_bytes = in_bytes or "bytes" in name
     if isinstance(value, dict):
         click.echo(label)
         for key, inner in value.items():
-            _print_fact(str(key), inner, indent + 1)
+            _print_fact(str(key), inner, indent + 1, in_bytes=in_bytes)
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         click.echo(label)
         _print_table(value)
     else:
-        in_bytes = name.startswith("bytes") and isinstance(value, int)
-        click.echo(f"{label:<28}{format_bytes(value) if in_bytes else _shown(value)}")
+        click.echo(f"{label:<30}{format_bytes(value) if in_bytes and isinstance(value, int) else _shown(value)}")
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:

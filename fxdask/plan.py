@@ -170,7 +170,7 @@ class FitPlan:
         if not self.is_streamed:
             return (0,) * self.n_classes
         most_bytes = PROBE_BYTES_IN_MEMORY if self.samples.probes_in_memory else PROBE_BYTES_IN_STORE
-        in_all = min(MOST_PROBES, max(FEWEST_PROBES, most_bytes // (4 * self.n_inputs)))
+        in_all = max(FEWEST_PROBES, min(MOST_PROBES, most_bytes // (4 * self.n_inputs), self.n_samples // 8))
         fewest = min(256, in_all // self.n_classes + 1)
         return tuple(min(v, max(fewest, in_all * v // self.n_samples)) for v in self.class_counts)
 

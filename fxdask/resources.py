@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import dask
@@ -23,10 +25,12 @@ def checked_limit(memory_limit: Any) -> int | None:
     """A number of bytes or a text such as "2 GiB" -> bytes; None stays None."""
     if memory_limit is None:
         return None
-    try:
-        limit = parse_bytes(memory_limit) if not isinstance(memory_limit, bool) else 0
-    except (ValueError, TypeError, AttributeError):
-        limit = 0
+    limit = 0
+    with contextlib.suppress(ValueError, OverflowError):
+        if isinstance(memory_limit, str) and any(letter.isdigit() for letter in memory_limit):
+            limit = parse_bytes(memory_limit)
+        elif isinstance(memory_limit, Real) and not isinstance(memory_limit, bool):
+            limit = int(memory_limit)
     if limit < 1:
         raise InvalidInputError(
             f'memory_limit must be a number of bytes or a text such as "2 GiB", not {memory_limit!r}'

@@ -1,0 +1,28 @@
+import numpy as np
+
+from fxdask.kernels.scratch import Scratch
+
+
+def test_the_same_memory_serves_again():
+    scratch = Scratch()
+    first = scratch("values", (3, 4))
+    first[...] = 7
+    again = scratch("values", (2, 6))
+    assert again.shape == (2, 6)
+    assert again.dtype == np.float32
+    assert np.shares_memory(first, again)
+    assert (again == 7).all()
+
+
+def test_other_names_have_other_memory():
+    scratch = Scratch()
+    assert not np.shares_memory(scratch("values", (5,)), scratch("prepared", (5,)))
+
+
+def test_it_grows_and_takes_any_type():
+    scratch = Scratch()
+    scratch("raw", (2,), np.uint8)
+    wide = scratch("raw", (100, 3), ">f8")
+    assert wide.shape == (100, 3)
+    assert wide.dtype == np.dtype(">f8")
+    assert scratch("raw", (0, 3)).size == 0

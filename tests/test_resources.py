@@ -1,0 +1,67 @@
+import subprocess
+import sys
+
+import dask
+import numpy as np
+import pytest
+
+from fxdask.errors import InvalidInputError
+from fxdask.evidence import Work, merge_work, peak_bytes, resident_bytes, this_process
+from fxdask.resources import checked_limit, measured_resources
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"), [(None, None), (5, 5), ("2 GiB", 2**31), ("100MB", 10**8), (np.int64(7), 7), (1e9, 10**9)]
+)
+def test_limits_in_many_words(given, limit):
+    assert checked_limit(given) == limit
+
+
+@pytest.mark.parametrize("given", ["", "much", "-1GiB", 0, -5, True, [1], float("nan"), float("inf")])
+def test_what_is_no_limit(given):
+    with pytest.raises(InvalidInputError, match="memory_limit must be a number of bytes or a text such as"):
+        checked_limit(given)
+
+
+def test_local_threads_share_what_is_left_of_the_limit():
+    with dask.config.set(num_workers=4):
+        found = measured_resources(4 * 2**30)
+    assert (found.limit, found.threads, found.processes) == (4 * 2**30, 4, 1)
+    assert abs(found.baseline - resident_bytes()) < 50 * MIB
+    assert found.per_task == int(0.6 * found.limit - found.baseline) // 4
+
+
+def test_without_a_limit_what_the_machine_has_free():
+    with dask.config.set(num_workers=2):
+        found = measured_resources()
+    assert found.baseline == 0
+    assert 0 < found.per_task < found.limit / 2
+
+
+def test_memory_in_use_is_measured():
+    before = resident_bytes()
+    block = np.ones(40 * MIB, np.uint8)
+    assert resident_bytes() - before > 30 * MIB
+    assert peak_bytes() >= resident_bytes() - MIB
+    assert block.sum() == 40 * MIB
+
+
+def test_a_peak_is_that_of_the_process_itself():
+    """Not of the larger one that started it."""
+    block = np.ones(300 * MIB, np.uint8)
+    told = subprocess.run(
+        [sys.executable, "-c", "from fxdask.evidence import peak_bytes; print(peak_bytes())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(told.stdout) < peak_bytes() - 100 * MIB
+    assert block[0] == 1
+
+
+def test_work_is_added_up_by_process():
+    parts = [{"a": Work(1, 10, 0, 5)}, {"b": Work(1, 20, 2, 9)}, {"a": Work(2, 1, 1, 4)}]
+    assert merge_work(parts) == {"a": Work(3, 11, 1, 5), "b": Work(1, 20, 2, 9)}
+    assert this_process().count(":") == 1
