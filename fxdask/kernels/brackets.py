@@ -258,38 +258,41 @@ class BracketedRows:
     def median_distance(self, centre: NDArray[np.float32]) -> NDArray[np.float64]:
         """(row,) the median of the distances from the row's centre, each rounded to float32."""
         middle = self.count // 2
-        result = np.empty(len(self.rows))
-        for i, (row, of_row) in enumerate(zip(self.rows, centre, strict=True)):
-            upper = self._distance_at(row, of_row, middle)
-            result[i] = upper if self.count % 2 else (upper + self._distance_at(row, of_row, middle - 1)) / 2
-        return result
+        places = [middle] if self.count % 2 else [middle - 1, middle]
+        found = [self._distances_at(row, of_row, places) for row, of_row in zip(self.rows, centre, strict=True)]
+        return np.array([sum(distances) / len(places) for distances in found])
 
-    def _distance_at(self, row: int, centre: np.float32, position: int) -> float:
-        """The value at this place of the sorted distances.
+    def _distances_at(self, row: int, centre: np.float32, places: list[int]) -> list[float]:
+        """The values at these places of the sorted distances.
 
-        What lies between two intervals is a lump of known number, whose distances lie between
-        those of its two ends. The answer holds if it is nobody's lump and cuts through none.
+        Beside the kept values, which are sorted, there are a few that count many times: edges, and
+        what lies between two intervals. That is a lump of known number whose distances lie between
+        those of its two ends. An answer holds if it is nobody's lump and cuts through none.
         """
         stream = self.stream
         if stream.missed[row] or np.isnan(centre):
-            return self._miss(row)
+            return [self._miss(row)] * len(places)
         edges, below, upto = stream.edges[row], stream.below[row], stream.upto[row]
         edge_distances = np.abs(edges - centre)
         lumps = np.concatenate([below[:1], below[2::2] - upto[1:-1:2], [self.count - upto[-1]]])
         ends = np.concatenate([[np.inf], edge_distances, [np.inf]]).reshape(-1, 2)
         nearest, farthest = ends.min(axis=1), ends.max(axis=1)
-        inside = np.abs(stream.kept[row, : stream.filled[row]] - centre)
+        kept = np.sort(np.abs(stream.kept[row, : stream.filled[row]] - centre))
         # A lump goes by its far end, and before whatever is as far: none of it is farther.
-        distances = np.concatenate([farthest, edge_distances, inside])
-        weights = np.concatenate(
-            [lumps, np.where(_first_of_its_kind(edges), upto - below, 0), np.ones(len(inside), np.int64)]
-        )
+        distances = np.concatenate([farthest, edge_distances])
+        weights = np.concatenate([lumps, np.where(_first_of_its_kind(edges), upto - below, 0)])
         order = np.argsort(distances, kind="stable")
-        found = order[np.cumsum(weights[order]).searchsorted(position, "right")]
-        distance = distances[found]
-        of_lump = found < len(lumps)
-        cut = (lumps > 0) & (nearest < distance) & (distance < farthest)
-        return self._miss(row) if of_lump or cut.any() else float(distance)
+        distances, weights = distances[order], weights[order]
+        first = kept.searchsorted(distances, "left") + np.cumsum(weights) - weights
+        answers = []
+        for place in places:
+            passed = int((first + weights <= place).sum())
+            special = passed < len(first) and first[passed] <= place
+            distance = distances[passed] if special else kept[place - int(weights[:passed].sum())]
+            of_lump = special and order[passed] < len(lumps)
+            cut = (lumps > 0) & (nearest < distance) & (distance < farthest)
+            answers.append(self._miss(row) if of_lump or cut.any() else float(distance))
+        return answers
 
     def total(self, trimmed: int = 0) -> NDArray[np.float64]:
         """(row,) the sum, without so many of the lowest and as many of the highest, rounded once."""
