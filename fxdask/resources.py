@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
@@ -31,7 +30,7 @@ def checked_limit(memory_limit: Any) -> int | None:
         if isinstance(memory_limit, str) and any(letter.isdigit() for letter in memory_limit):
             limit = parse_bytes(memory_limit)
         elif isinstance(memory_limit, Real) and not isinstance(memory_limit, bool):
-            limit = int(math.floor(memory_limit))
+            limit = int(float(memory_limit))
     if limit < 1:
         raise InvalidInputError(
             f'memory_limit must be a number of bytes or a text such as "2 GiB", not {memory_limit!r}'
