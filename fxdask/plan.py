@@ -220,7 +220,7 @@ class FitPlan:
         if self.keeps_prepared:
             prepared = 4 * self.n_samples * self.n_inputs
         else:
-            prepared = self.tile.samples * self.n_inputs * (32 if self.samples.widened else 8)
+            prepared = self.tile.samples * self.n_inputs * (48 if self.samples.widened else 8)
         if self.samples.probes_in_memory:
             prepared += self._probe_bytes
         if self.samples.in_memory:

@@ -24,6 +24,7 @@ VALUES_BYTES_PER_BLOCK = 48 * MIB
 WEIGHTS_BYTES_PER_BLOCK = 32 * MIB
 FEWEST_BLOCKS = 24
 SAMPLES_PER_CLASS_AND_CHUNK = 8192
+FEWEST_SAMPLES_PER_CLASS_AND_CHUNK = 256
 REMEDY = "give workers more memory or fewer threads each, or local threads a higher memory_limit"
 
 
@@ -150,16 +151,19 @@ def _chunks_and_passes(plan: FitPlan, most: int) -> Iterator[tuple[int, int]]:
     A part of a tile costs the product of all of it, so smaller chunks are tried before that.
     """
     per_tile = plan.tile.nodes
-    tiles_in_chunk = max(1, plan.n_classes * SAMPLES_PER_CLASS_AND_CHUNK // plan.tile.samples)
+    tiles_in_chunk, fewest_tiles = (
+        max(1, plan.n_classes * per_class // plan.tile.samples)
+        for per_class in (SAMPLES_PER_CLASS_AND_CHUNK, FEWEST_SAMPLES_PER_CLASS_AND_CHUNK)
+    )
     while True:
         chunk = min(tiles_in_chunk * plan.tile.samples, plan.n_samples)
         tiles = max(1, most // per_tile)
         while tiles:
             yield chunk, min(tiles * per_tile, plan.n_nodes)
             tiles = min(tiles - 1, tiles * 15 // 16)
-        if tiles_in_chunk == 1:
+        if tiles_in_chunk == fewest_tiles:
             break
-        tiles_in_chunk = max(1, tiles_in_chunk // 2)
+        tiles_in_chunk = max(fewest_tiles, tiles_in_chunk // 2)
     part = per_tile // 2
     while part >= LANES:
         yield chunk, part

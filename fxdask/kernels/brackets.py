@@ -187,7 +187,7 @@ class StreamedRows:
             self.inner_sums.add_narrow(np.clip(values, low, high), rows)
         if self.sums is not None and self.squares is not None:
             self.sums.add_narrow(values, rows)
-            self.squares.add(np.square(values, dtype=np.float64), rows)
+            self.squares.add_squares(values, rows)
 
     def _sift(self, row: int, values: NDArray[np.float32]) -> None:
         """Count the sorted values at every edge, and keep those strictly inside the intervals.

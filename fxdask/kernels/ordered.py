@@ -9,11 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.sums import ExactSums
-from fxdask.plan import row_ranges
 
 __all__ = ["Ordered", "SortedRows"]
-
-BYTES_AT_A_TIME = 3 * 2**15
 
 
 class Ordered(Protocol):
@@ -93,8 +90,7 @@ class SortedRows:
         kept = self.values[:, trimmed : self.count - trimmed]
         bounds = np.maximum(np.abs(kept[:, 0]), np.abs(kept[:, -1]))
         sums = ExactSums(bounds, kept.shape[1])
-        for start, stop in row_ranges(len(kept), max(1, BYTES_AT_A_TIME // (4 * kept.shape[1]))):
-            sums.add_narrow(kept[start:stop], slice(start, stop))
+        sums.add_narrow(kept)
         return sums.totals()
 
     def moments(self) -> tuple[list[Fraction], list[Fraction]]:
@@ -102,5 +98,5 @@ class SortedRows:
         bounds = np.maximum(np.abs(self.values[:, 0]), np.abs(self.values[:, -1])).astype(np.float64)
         sums, squares = ExactSums(bounds, self.count), ExactSums(bounds**2, self.count)
         sums.add_narrow(self.values)
-        squares.add(np.square(self.values, dtype=np.float64))
+        squares.add_squares(self.values)
         return sums.fractions(), squares.fractions()

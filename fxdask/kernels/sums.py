@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.plan import row_ranges
+
 __all__ = ["ExactSums"]
 
 ALL = slice(None)
 GRID = -52  # the spacing of float64 just above a power of two, as an exponent relative to that power
+BYTES_AT_A_TIME = 3 * 2**15  # what malloc serves without asking the system
 MULTIPLE_OF_GRID = GRID + 23  # from here on, so is that of float32
 
 
@@ -37,25 +41,36 @@ class ExactSums:
 
     def add(self, terms: NDArray[np.float64], rows: slice = ALL) -> None:
         """(row, term) float64: what is to be added to each of these rows."""
+        for some, into in _few_rows(terms, rows):
+            self._add_wide(terms[some], into)
+
+    def add_squares(self, values: NDArray[np.float32], rows: slice = ALL) -> None:
+        """(row, term) float32: whose squares are to be added to each of these rows."""
+        for some, into in _few_rows(values, rows):
+            self._add_wide(np.square(values[some], dtype=np.float64), into)
+
+    def add_narrow(self, terms: NDArray[np.float32], rows: slice = ALL) -> None:
+        """(row, term) float32: what is to be added to each of these rows."""
+        for some, into in _few_rows(terms, rows):
+            self._add_narrow(terms[some], into)
+
+    def _add_wide(self, terms: NDArray[np.float64], rows: slice) -> None:
         anchors = self._anchor(0)[rows, None]
         multiples = terms + anchors
         multiples -= anchors
         self._sums[0][rows] += np.add.reduce(multiples, axis=1)
         inexact = np.flatnonzero(multiples != terms)
         rests = terms.ravel()[inexact] - multiples.ravel()[inexact]
-        self._add_few((rows.start or 0) + inexact // terms.shape[1], rests, level=1)
+        self._add_few(rows.start + inexact // terms.shape[1], rests, level=1)
 
-    def add_narrow(self, terms: NDArray[np.float32], rows: slice = ALL) -> None:
-        """(row, term) float32: what is to be added to each of these rows.
-
-        A float32 has 24 digits, so one that is not small is a multiple of the grid as it stands.
-        """
+    def _add_narrow(self, terms: NDArray[np.float32], rows: slice) -> None:
+        """A float32 has 24 digits, so one that is not small is a multiple of the grid as it stands."""
         with np.errstate(over="ignore"):
             largest_small = np.ldexp(self._anchor(0)[rows] / 1.5, MULTIPLE_OF_GRID).astype(np.float32)
         small = np.flatnonzero(np.abs(terms) < largest_small[:, None])
         if len(small):
             places = np.divmod(small, terms.shape[1])
-            self._add_few((rows.start or 0) + places[0], terms[places].astype(np.float64), level=0)
+            self._add_few(rows.start + places[0], terms[places].astype(np.float64), level=0)
             terms = terms.copy()
             terms[places] = 0
         self._sums[0][rows] += np.add.reduce(terms, axis=1, dtype=np.float64)
@@ -102,3 +117,10 @@ class ExactSums:
     def fractions(self) -> list[Fraction]:
         """(row,) the sums as they are."""
         return [sum(map(Fraction, self.parts(row)), Fraction()) for row in range(len(self._bounds[0]))]
+
+
+def _few_rows(terms: NDArray[np.floating], rows: slice) -> Iterator[tuple[slice, slice]]:
+    """So many rows of the terms at a time that what is worked out on the way stays small; and where they belong."""
+    first = rows.start or 0
+    for start, stop in row_ranges(len(terms), max(1, BYTES_AT_A_TIME // max(1, 4 * terms.shape[1]))):
+        yield slice(start, stop), slice(first + start, first + stop)
