@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["Tally", "Work", "merge_work", "peak_bytes", "resident_bytes", "this_process"]
+__all__ = ["Tally", "Work", "available_bytes", "merge_work", "peak_bytes", "resident_bytes", "this_process"]
 
 Process = str
 
@@ -20,15 +20,17 @@ class Tally:
     """Counted while a task runs."""
 
     bytes_read: int = 0
+    passes: int = 0
     rows_repeated: int = 0
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one process has done: blocks, bytes of samples read, rows done again, and its largest memory ever."""
+    """What one process has done: blocks, bytes read, passes, rows done again, and its largest memory ever."""
 
     blocks: int
     bytes_read: int
+    passes: int
     rows_repeated: int
     peak_bytes: int
 
@@ -38,10 +40,11 @@ def merge_work(parts: Iterable[Mapping[Process, Work]]) -> dict[Process, Work]:
     merged: dict[Process, Work] = {}
     for part in parts:
         for process, new in part.items():
-            old = merged.get(process, Work(0, 0, 0, 0))
+            old = merged.get(process, Work(0, 0, 0, 0, 0))
             merged[process] = Work(
                 old.blocks + new.blocks,
                 old.bytes_read + new.bytes_read,
+                old.passes + new.passes,
                 old.rows_repeated + new.rows_repeated,
                 max(old.peak_bytes, new.peak_bytes),
             )
@@ -61,6 +64,11 @@ def peak_bytes() -> int:
         return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):
         return resident_bytes()
+
+
+def available_bytes() -> int:
+    """The memory that the machine could give to processes now, without swapping."""
+    return int(psutil.virtual_memory().available)
 
 
 def resident_bytes() -> int:

@@ -76,14 +76,16 @@ def plan_model(
         # A fit that was begun goes on with the blocks that it has.
         stored = (peek_header(store) or {}).get("nodes_per_block")
         nodes_per_block = stored if isinstance(stored, int) and stored > 0 else nodes_per_block
-    on_workers = isinstance(samples.handle, np.ndarray) and store is None and graph.active_client() is not None
+    on_workers = graph.active_client() is not None
+    # Without a store a Dask array is loaded, and what is in memory here is sent to every worker.
+    to_come = isinstance(samples.handle, DaskArray) or (isinstance(samples.handle, np.ndarray) and on_workers)
     in_memory = isinstance(samples.handle, (np.ndarray, DaskArray)) and not (store and _needs_staging(samples.handle))
     facts = SampleFacts(
         samples.dtype.itemsize,
         in_memory,
         0 if in_memory or isinstance(samples.handle, (np.ndarray, DaskArray)) else decoded_bytes(samples.handle),
         widened=settings.normalize is not None or not np.can_cast(samples.dtype, np.float32),
-        probes_in_memory=store is None,
+        probes_in_memory=store is None or not on_workers,
     )
     return plan_fit(
         settings.n_nodes,
@@ -92,7 +94,7 @@ def plan_model(
         settings.n_selected,
         nodes_per_block,
         samples=facts,
-        resources=measured_resources(memory_limit, samples.n_bytes if on_workers else 0),
+        resources=measured_resources(memory_limit, samples.n_bytes if to_come and store is None else 0),
         kept=settings.kept,
     )
 
@@ -109,8 +111,6 @@ def fit_model(
 ) -> FittedModel:
     """Fit a network, into a store if one is named; finish or load what an equal call left there."""
     started = time.perf_counter()
-    data = replace(data, samples=_in_memory_without_store(data.samples, store))
-    samples = data.samples
     plan = plan_model(
         settings,
         data,
@@ -119,6 +119,8 @@ def fit_model(
         overwrite=overwrite,
         memory_limit=memory_limit,
     )
+    samples = _in_memory_without_store(data.samples, store)
+    data = replace(data, samples=samples)
     priors = _prior_values(settings.priors, data.counts)
     with progress_bar("reading", shown=verbose) as progress:
         seen = graph.survey(samples.handle, samples.n_samples, samples.n_inputs, settings.normalize, progress)
@@ -186,6 +188,7 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
         "blocks_by_process": {process: work.blocks for process, work in summary.processes.items()},
         "bytes_read_by_process": {process: work.bytes_read for process, work in summary.processes.items()},
         "peak_bytes_by_process": {process: work.peak_bytes for process, work in summary.processes.items()},
+        "passes": sum(work.passes for work in summary.processes.values()),
         "rows_repeated": sum(work.rows_repeated for work in summary.processes.values()),
         "plan": job.plan.facts(),
     }
@@ -212,6 +215,8 @@ def _probe(job: FitJob, samples: Handle, store: ModelStore | None, *, verbose: b
         return job, None
     chosen = probe_indices(job.codes, plan.probe_counts)
     job = replace(job, probe_codes=job.codes[chosen])
+    if graph.active_client() is None:
+        store = None  # this process's threads find them in its memory
     if store is not None and store.has_all("probes", len(chosen)):
         return job, ZarrAddress(store.url, "probes")
     with progress_bar("probing", shown=verbose) as progress:

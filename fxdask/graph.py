@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 MERGE_FAN_IN = 8
+FEWEST_AT_A_TIME = 4
 SECONDS_TO_STOP = 60
 
 Progress = Callable[[int, int], None]
@@ -178,7 +179,9 @@ def _once(value: Any, name: str) -> Any:
     return delayed(value, traverse=False, name=f"fxdask-{name}-{uuid4().hex}")
 
 
-def _row_tasks(samples: Handle, n_rows: int, n_inputs: int) -> list[tuple[int, int | None, Any]]:
+def _row_tasks(
+    samples: Handle, n_rows: int, n_inputs: int, per_range: int | None = None
+) -> list[tuple[int, int | None, Any]]:
     """(start, stop, argument) of each range of rows.
 
     The ranges depend on the shape alone, so that sums over them are the same for every chunking.
@@ -186,7 +189,7 @@ def _row_tasks(samples: Handle, n_rows: int, n_inputs: int) -> list[tuple[int, i
     """
     if n_rows == 0:
         return []
-    per_range = rows_per_read(n_inputs)
+    per_range = per_range or rows_per_read(n_inputs)
     ranges = list(row_ranges(n_rows, per_range))
     if isinstance(samples, DaskArray):
         parts = samples.rechunk({0: per_range, 1: -1}).to_delayed()[:, 0]
@@ -234,7 +237,13 @@ def probe(
     for start, stop, part in _row_tasks(samples, n_rows, n_inputs):
         end = start + rows_per_read(n_inputs)
         work.append(pick(part, start, stop, probed[np.searchsorted(probed, start) : np.searchsorted(probed, end)]))
-    return np.concatenate(compute(work, progress, here=_is_here(samples)))
+    parts = compute(work, progress, here=_is_here(samples))
+    found, place = np.empty((len(probed), n_inputs), parts[0].dtype), len(probed)
+    while parts:  # let go of each as it is taken over, so that there is never a second copy of all
+        part = parts.pop()
+        place -= len(part)
+        found[place : place + len(part)] = part
+    return found
 
 
 def fit_blocks(
@@ -256,13 +265,19 @@ def project_selected(
     """(node, input) few weights -> (node, sample) training values sorted by class."""
     project = delayed(tasks.project_rows, pure=False)
     shared_job, shared_weights = _once(job, "job"), _once(weights, "weights")
-    ranges = _row_tasks(samples, job.plan.n_samples, job.plan.n_inputs)
-    work = [project(shared_job, part, shared_weights, start, stop) for start, stop, part in ranges]
+    ranges = _row_tasks(samples, job.plan.n_samples, job.plan.n_inputs, job.plan.samples_per_projection(len(weights)))
+    at_a_time = max(FEWEST_AT_A_TIME, 2 * job.plan.tasks_at_a_time)
     values = np.empty((len(weights), job.plan.n_samples), np.float32)
     place = np.empty(job.plan.n_samples, np.intp)
     place[np.argsort(job.codes, kind="stable")] = np.arange(job.plan.n_samples)
-    for (start, _, _), part in zip(ranges, compute(work, progress, here=_is_here(samples)), strict=True):
-        values[:, place[start : start + part.shape[1]]] = part
+    # A few at a time: together, the results of all tasks may be more than the workers can hold.
+    for first in range(0, len(ranges), at_a_time):
+        some = ranges[first : first + at_a_time]
+        work = [project(shared_job, part, shared_weights, start, stop) for start, stop, part in some]
+        for (start, _, _), part in zip(some, compute(work, here=_is_here(samples)), strict=True):
+            values[:, place[start : start + part.shape[1]]] = part
+        if progress:
+            progress(first + len(some), len(ranges))
     return values
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -363,7 +364,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         samples = as_samples(x if hasattr(x, "columns") else np.atleast_2d(np.asarray(x)), name="x")
         check_test_samples(self, samples)
         points = checked_rows(samples.handle)
-        settings, job = self._model.settings, self._model.job
+        # A copy, so that what tasks keep with a job is gone when this is done.
+        settings, job = self._model.settings, replace(self._model.job)
         with progress_bar("responding", shown=self.verbose) as progress:
             activations = graph.respond(
                 job,

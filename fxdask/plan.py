@@ -9,6 +9,7 @@ from math import isqrt
 
 __all__ = [
     "BRACKET_SLACK",
+    "FULL_TILE_NODES",
     "LANES",
     "MIB",
     "SHARE_OF_LIMIT",
@@ -26,6 +27,7 @@ __all__ = [
 
 MIB = 2**20
 BYTES_PER_READ = 16 * MIB
+BYTES_PER_PROJECTION = 8 * MIB
 LARGEST_PREPARED_COPY = 64 * MIB
 PROBE_BYTES_IN_STORE = 128 * MIB
 PROBE_BYTES_IN_MEMORY = 32 * MIB
@@ -80,6 +82,8 @@ class Resources:
     baseline: int
     threads: int
     processes: int = 1
+    with_caller: bool = False
+    """Whether the tasks run in the process that will hold the fitted model."""
 
     @property
     def per_task(self) -> int:
@@ -154,6 +158,16 @@ class FitPlan:
         """How many samples a task reads at a time."""
         return min(self.n_samples, rows_per_read(self.n_inputs))
 
+    def samples_per_projection(self, n_selected: int) -> int:
+        """How many samples a task projects at a time onto the selected nodes: whole tiles, and a bounded result."""
+        tiles = max(1, BYTES_PER_PROJECTION // (4 * max(1, n_selected) * self.tile.samples))
+        return min(rows_per_read(self.n_inputs), tiles * self.tile.samples)
+
+    @property
+    def tasks_at_a_time(self) -> int:
+        """How many tasks run together, as far as that is known."""
+        return self.resources.threads * self.resources.processes if self.resources else 1
+
     @property
     def passes_per_block(self) -> int:
         """How often a block's task goes through all samples."""
@@ -170,7 +184,9 @@ class FitPlan:
         if not self.is_streamed:
             return (0,) * self.n_classes
         most_bytes = PROBE_BYTES_IN_MEMORY if self.samples.probes_in_memory else PROBE_BYTES_IN_STORE
-        in_all = max(FEWEST_PROBES, min(MOST_PROBES, most_bytes // (4 * self.n_inputs), self.n_samples // 8))
+        in_all = max(
+            FEWEST_PROBES, min(MOST_PROBES, most_bytes // (self.samples.itemsize * self.n_inputs), self.n_samples // 8)
+        )
         fewest = min(256, in_all // self.n_classes + 1)
         return tuple(min(v, max(fewest, in_all * v // self.n_samples)) for v in self.class_counts)
 
@@ -208,7 +224,7 @@ class FitPlan:
     def task_bytes(self) -> int:
         """Upper estimate of the memory of one task beyond the baseline of its process."""
         rows = -(-self.nodes_per_block // self.tile.nodes) * self.tile.nodes + self._misaligned_rows
-        return self._reading_bytes + 8 * self.nodes_per_block * self.n_inputs + self._values_bytes(rows)
+        return self._reading_bytes + 16 * self.nodes_per_block * self.n_inputs + self._values_bytes(rows)
 
     @property
     def _misaligned_rows(self) -> int:
@@ -217,10 +233,9 @@ class FitPlan:
     @property
     def _reading_bytes(self) -> int:
         """The tile that is prepared, what is being worked on and what is being read."""
+        prepared = self.tile.samples * self.n_inputs * (48 if self.samples.widened else 8)
         if self.keeps_prepared:
-            prepared = 4 * self.n_samples * self.n_inputs
-        else:
-            prepared = self.tile.samples * self.n_inputs * (48 if self.samples.widened else 8)
+            prepared += 4 * self.n_samples * self.n_inputs
         if self.samples.probes_in_memory:
             prepared += self._probe_bytes
         if self.samples.in_memory:
@@ -235,9 +250,8 @@ class FitPlan:
             return 3 * values if "projections" in self.kept else values
         in_pass = min(rows, self.nodes_per_pass)
         in_product = min(rows, -(-in_pass // self.tile.nodes) * self.tile.nodes + self._misaligned_rows)
-        probed = 4 * in_pass * (sum(self.probe_counts) + LANES)
-        streamed = 4 * in_product * (self.samples_per_chunk + LANES) + self.kept_bytes_per_node * in_pass
-        return max(probed, streamed) + STREAMING_SCRATCH
+        probed, streamed = in_pass * (sum(self.probe_counts) + LANES), in_product * (self.samples_per_chunk + LANES)
+        return 4 * max(probed, streamed) + self.kept_bytes_per_node * in_pass + STREAMING_SCRATCH
 
     @property
     def kept_bytes_per_node(self) -> int:
@@ -264,9 +278,13 @@ class FitPlan:
             processes = self.resources.processes if self.resources else 1
             return min(self.n_blocks, processes) * self.sample_bytes
         probes = 0 if self.samples.probes_in_memory else self._probe_bytes
+        return self.passes * (self.sample_bytes + probes)
+
+    @property
+    def passes(self) -> int:
+        """How often all blocks together go through the samples, for near-normal projections and no missed bracket."""
         in_last_block = -(-self.block(self.n_blocks - 1).n_nodes // self.nodes_per_pass)
-        passes = (self.n_blocks - 1) * self.passes_per_block + in_last_block
-        return passes * (self.sample_bytes + probes)
+        return (self.n_blocks - 1) * self.passes_per_block + in_last_block
 
     @property
     def bytes_read_besides(self) -> int:
@@ -283,11 +301,14 @@ class FitPlan:
 
         A pass over a part of a product tile multiplies the whole tile, for the sake of its last bits.
         """
+        looked_at = min(self.n_blocks, 1000)
         tiles = sum(
-            -(-stop // self.tile.nodes) - start // self.tile.nodes
-            for start, stop in row_ranges(self.nodes_per_block, self.nodes_per_pass)
+            -(-(block.start + stop) // self.tile.nodes) - (block.start + start) // self.tile.nodes
+            for block in map(self.block, range(looked_at))
+            for start, stop in row_ranges(block.n_nodes, self.nodes_per_pass)
         )
-        repeated = tiles * min(self.tile.nodes, self.nodes_per_block) / self.nodes_per_block
+        height = min(self.tile.nodes, padded_length(self.n_nodes))
+        repeated = tiles * height / (self.block(looked_at - 1).stop)
         return max(1.0, repeated) * (1 + sum(self.probe_counts) / self.n_samples)
 
     @property
@@ -322,7 +343,8 @@ class FitPlan:
             "samples_probed": sum(self.probe_counts),
             "bytes_per_task": self.task_bytes,
             "bytes_allowed_per_task": self.resources.per_task if self.resources else None,
-            "tasks_at_a_time": self.resources.threads * self.resources.processes if self.resources else None,
+            "tasks_at_a_time": self.tasks_at_a_time,
+            "passes": self.passes,
             "bytes_read": self.bytes_read,
             "bytes_read_besides": self.bytes_read_besides,
             "bytes_written": self.store_bytes(),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from fxdask.errors import InvalidInputError, MemoryPlanError
 from fxdask.plan import (
+    FULL_TILE_NODES,
     LANES,
     MIB,
     SHARE_OF_LIMIT,
@@ -78,18 +79,46 @@ def plan_fit(
             f"n_selected is {n_selected} but there are only {n_nodes} nodes; "
             f"set n_selected to {n_nodes} or fewer, or n_nodes to {n_selected} or more"
         )
-    shape = (n_nodes, n_inputs, class_counts, n_selected)
-    rest: dict[str, Any] = {"samples": samples or SampleFacts(), "resources": resources, "kept": kept}
     automatic = nodes_per_block == "auto"
     per_block = _nodes_of_whole_block(n_nodes, n_inputs, sum(class_counts)) if automatic else int(nodes_per_block)
-    plan = FitPlan(*shape, min(per_block, n_nodes), **rest)
-    if resources is None or plan.task_bytes <= resources.per_task:
-        return plan
-    if automatic and plan.nodes_per_block > plan.tile.nodes:
-        plan = FitPlan(*shape, plan.tile.nodes, **rest)
-        if plan.task_bytes <= resources.per_task:
-            return plan
-    return _streamed(plan, resources, automatic=automatic)
+    plan = FitPlan(
+        n_nodes,
+        n_inputs,
+        class_counts,
+        n_selected,
+        min(per_block, n_nodes),
+        samples=samples or SampleFacts(),
+        resources=resources,
+        kept=kept,
+    )
+    if resources is not None:
+        plan = _fitting_plan(plan, resources, automatic=automatic)
+        _refuse_model_larger_than_memory(plan, resources)
+    return plan
+
+
+def _fitting_plan(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:
+    """The plan itself if it fits, or one that does."""
+    if automatic and plan.task_bytes > resources.per_task and plan.nodes_per_block > plan.tile.nodes:
+        plan = replace(plan, nodes_per_block=plan.tile.nodes, nodes_per_pass=0)
+    if plan.task_bytes > resources.per_task:
+        return _streamed(plan, resources, automatic=automatic)
+    few_nodes = plan.nodes_per_block < min(FULL_TILE_NODES, plan.n_nodes)
+    if automatic and few_nodes and not plan.samples.in_memory and "projections" not in plan.kept:
+        # Blocks of few nodes read all samples again and again; streaming takes more nodes in a pass.
+        with contextlib.suppress(MemoryPlanError):
+            return min(plan, _streamed(plan, resources, automatic=True), key=lambda either: either.bytes_read)
+    return plan
+
+
+def _refuse_model_larger_than_memory(plan: FitPlan, resources: Resources) -> None:
+    """A model is held where it was fitted; while it is put together, twice."""
+    allowed = resources.per_task * resources.threads
+    if resources.with_caller and 2 * plan.model_bytes > allowed:
+        raise MemoryPlanError(
+            f"the fitted model itself needs {format_bytes(2 * plan.model_bytes)} but this process may use "
+            f"{format_bytes(max(0, allowed))}; select fewer nodes, or allow a higher memory_limit"
+        )
 
 
 def replanned(plan: FitPlan, nodes_per_block: int) -> FitPlan:
@@ -137,11 +166,14 @@ def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPla
         )
         if tried.task_bytes <= resources.per_task:
             return tried
+    remedy = REMEDY
+    if not automatic and plan.nodes_per_block > plan.tile.nodes:
+        remedy = f"set nodes_per_block to {plan.tile.nodes} or fewer, or {REMEDY}"
     raise MemoryPlanError(
         f"a task needs {format_bytes(tried.task_bytes)} at least but may use "
         f"{format_bytes(max(0, resources.per_task))}: {SHARE_OF_LIMIT} of the limit of {format_bytes(resources.limit)} "
         f"less the {format_bytes(resources.baseline)} in use already, for {resources.threads} "
-        f"{'task' if resources.threads == 1 else 'tasks'} at a time; {REMEDY}"
+        f"{'task' if resources.threads == 1 else 'tasks'} at a time; {remedy}"
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.errors import InvalidInputError
 from fxdask.evidence import Tally
 from fxdask.kernels.projection import Projected, class_runs, node_rows, project_tile
 from fxdask.kernels.scratch import Scratch
@@ -41,8 +42,13 @@ def sample_tiles(
     lasting: bool = False,
 ) -> Iterator[SampleTile]:
     """Every tile of samples in order; unless ``lasting``, each is overwritten by the next."""
-    n_classes = int(codes.max()) + 1
-    for start, rows in read_ahead(samples, row_ranges(len(codes), rows_per_read(plan.n_inputs)), tally):
+    n_classes, per_read = int(codes.max()) + 1, rows_per_read(plan.n_inputs)
+    for start, rows in read_ahead(samples, row_ranges(len(codes), per_read), tally):
+        expected = (min(per_read, len(codes) - start), plan.n_inputs)
+        if rows.shape != expected:
+            raise InvalidInputError(
+                f"X has changed since it was surveyed: samples from {start} on have shape {rows.shape}, not {expected}"
+            )
         for low, high in row_ranges(len(rows), plan.tile.samples):
             order, runs = class_runs(codes[start + low : start + high], n_classes)
             width = padded_length(high - low)

@@ -13,8 +13,8 @@ from dask.utils import parse_bytes
 from distributed import Client
 from distributed.system import MEMORY_LIMIT
 
-from fxdask.errors import InvalidInputError
-from fxdask.evidence import resident_bytes
+from fxdask.errors import ClusterError, InvalidInputError
+from fxdask.evidence import available_bytes, resident_bytes
 from fxdask.graph import active_client
 from fxdask.plan import Resources
 
@@ -38,31 +38,32 @@ def checked_limit(memory_limit: Any) -> int | None:
     return limit
 
 
-def measured_resources(memory_limit: Any = None, extra_baseline: int = 0) -> Resources | None:
-    """What the connected workers have, or this process; None where no worker is there yet to be asked.
+def measured_resources(memory_limit: Any = None, extra_baseline: int = 0) -> Resources:
+    """What the connected workers have, or this process; where no worker is there yet, the first is waited for.
 
     A worker's own limit holds, or ``memory_limit`` where that is smaller. Local threads without a
-    limit may use what the machine has free.
+    limit may use what the machine has free. ``extra_baseline`` is what will be in use besides.
     """
     limit = checked_limit(memory_limit)
     client = active_client()
     if client is not None:
         return _of_workers(client, limit, extra_baseline)
     threads = dask.config.get("num_workers", None) or CPU_COUNT
-    in_use = resident_bytes()
     if limit is None:
-        return Resources(max(1, MEMORY_LIMIT - in_use), 0, threads)
-    return Resources(limit, in_use, threads)
+        free = min(available_bytes(), MEMORY_LIMIT - resident_bytes())
+        return Resources(max(1, free), extra_baseline, threads, with_caller=True)
+    return Resources(limit, resident_bytes() + extra_baseline, threads, with_caller=True)
 
 
-def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources | None:
+def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources:
+    client.wait_for_workers(1)
     # Running the function imports fxdask there, so that the libraries count as the baseline that they are.
     # A worker that goes meanwhile is none to plan for.
     in_use: Mapping[str, int] = client.run(resident_bytes, on_error="ignore")
     workers = client.scheduler_info(n_workers=-1)["workers"]
     found = [
         Resources(
-            min(workers[address]["memory_limit"] or MEMORY_LIMIT // len(in_use), limit or MEMORY_LIMIT),
+            min(filter(None, (workers[address]["memory_limit"] or MEMORY_LIMIT // len(in_use), limit))),
             baseline + extra_baseline,
             max(1, workers[address]["nthreads"]),
             len(in_use),
@@ -70,4 +71,6 @@ def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resou
         for address, baseline in in_use.items()
         if address in workers
     ]
-    return min(found, key=lambda worker: worker.per_task, default=None)
+    if not found:
+        raise ClusterError("every worker went away while it was asked for its memory; make the same call again")
+    return min(found, key=lambda worker: worker.per_task)

@@ -103,6 +103,7 @@ class _Pass:
             StreamedRows(of_class, count, trimmed_sums=trimmed_sums, moments=moments, bounds=bounds)
             for of_class, count in zip(brackets, plan.class_counts, strict=True)
         ]
+        self._tally.passes += 1
         tiles = sample_tiles(self._samples, job.codes, plan, job.preparation, self._tally, job.scratch)
         for chunk in self._project(tiles, plan.n_samples, rows, plan.samples_per_chunk):
             for k, some, ordered in sorted_classes(chunk, job.scratch, BYTES_PER_ROW_GROUP):

@@ -16,12 +16,13 @@ from fxdask.kernels.criteria import CRITERIA
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.density import bandwidths, log_density
 from fxdask.kernels.preparation import FeatureSummary, summarize
+from fxdask.kernels.preparation import merge_summaries as merge_feature_summaries
 from fxdask.kernels.projection import Projected, project_packed
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.selection import TopNodes, merge_top, top_nodes
 from fxdask.kernels.statistics import SPREAD_SOURCES, class_statistics, node_tolerance, spread_of
 from fxdask.kernels.weights import weight_block
-from fxdask.plan import FitPlan, NodeBlock
+from fxdask.plan import FitPlan, NodeBlock, row_ranges
 from fxdask.projecting import project, sample_tiles
 from fxdask.reading import checked_rows, read_range
 from fxdask.store.model import ModelStore
@@ -43,6 +44,8 @@ __all__ = [
     "stage_rows",
     "survey_rows",
 ]
+
+ROWS_PER_SUMMARY = 768
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,9 @@ def merge_summaries(parts: Sequence[FitSummary]) -> FitSummary:
 def survey_rows(samples: Source, start: int, stop: int | None, normalize: str | None) -> tuple[FeatureSummary, bytes]:
     """Range of raw samples -> the summary of their inputs and a digest of their content."""
     rows = read_range(samples, start, stop)
-    summary = summarize(rows, normalize)
+    # Piece by piece: float64 copies of all rows would take many times their memory.
+    pieces = row_ranges(len(rows), ROWS_PER_SUMMARY)
+    summary = merge_feature_summaries(summarize(rows[low:high], normalize) for low, high in pieces)
     if not summary.is_finite:
         checked_rows(rows, start)
     canonical = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("<"))
@@ -122,7 +127,7 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
         store.write_block(block, arrays)
     return FitSummary(
         *_top_and_counts(job, block, divergences, statistics.source),
-        processes={this_process(): Work(1, tally.bytes_read, tally.rows_repeated, peak_bytes())},
+        processes={this_process(): Work(1, tally.bytes_read, tally.passes, tally.rows_repeated, peak_bytes())},
         n_resumed=0,
         divergences={} if store else {index: divergences},
     )
@@ -139,6 +144,7 @@ def _project_block(
     job: FitJob, samples: Source, weights: NDArray[np.float32], block: NodeBlock, tally: Tally
 ) -> Projected:
     """(node, input) weights of a block, all samples -> their values."""
+    tally.passes += 1
     (projected,) = project(job.tiles(samples, tally), job.plan.n_samples, weights, block.start, job.plan, job.scratch)
     return projected
 
@@ -153,7 +159,11 @@ def project_rows(
     job: FitJob, samples: Source, weights: NDArray[np.float32], start: int, stop: int | None
 ) -> NDArray[np.float32]:
     """(node, input) few weights, range of raw samples -> (node, sample) values in the samples' own order."""
-    return project_packed(weights, job.preparation(read_range(samples, start, stop)), job.plan.tile)
+    rows, tile = read_range(samples, start, stop), job.plan.tile
+    values = np.empty((len(weights), len(rows)), np.float32)
+    for low, high in row_ranges(len(rows), tile.samples):
+        values[:, low:high] = project_packed(weights, job.preparation(rows[low:high]), tile)
+    return values
 
 
 @one_blas_thread()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fxdask.errors import InvalidInputError
-from fxdask.evidence import Work, merge_work, peak_bytes, resident_bytes, this_process
+from fxdask.evidence import Work, available_bytes, merge_work, peak_bytes, resident_bytes, this_process
 from fxdask.resources import checked_limit, measured_resources
 
 MIB = 2**20
@@ -37,15 +37,17 @@ def test_without_a_limit_what_the_machine_has_free():
     with dask.config.set(num_workers=2):
         found = measured_resources()
     assert found.baseline == 0
+    assert found.limit <= available_bytes() + 200 * MIB
     assert 0 < found.per_task < found.limit / 2
 
 
 def test_memory_in_use_is_measured():
     before = resident_bytes()
-    block = np.ones(40 * MIB, np.uint8)
-    assert resident_bytes() - before > 30 * MIB
-    assert peak_bytes() >= resident_bytes() - MIB
-    assert block.sum() == 40 * MIB
+    # More than an allocator might have lying about.
+    block = np.ones(600 * MIB, np.uint8)
+    assert resident_bytes() - before > 300 * MIB
+    assert peak_bytes() >= resident_bytes() - 10 * MIB
+    assert block[-1] == 1
 
 
 def test_a_peak_is_that_of_the_process_itself():
@@ -62,6 +64,6 @@ def test_a_peak_is_that_of_the_process_itself():
 
 
 def test_work_is_added_up_by_process():
-    parts = [{"a": Work(1, 10, 0, 5)}, {"b": Work(1, 20, 2, 9)}, {"a": Work(2, 1, 1, 4)}]
-    assert merge_work(parts) == {"a": Work(3, 11, 1, 5), "b": Work(1, 20, 2, 9)}
+    parts = [{"a": Work(1, 10, 1, 0, 5)}, {"b": Work(1, 20, 3, 2, 9)}, {"a": Work(2, 1, 2, 1, 4)}]
+    assert merge_work(parts) == {"a": Work(3, 11, 3, 1, 5), "b": Work(1, 20, 3, 2, 9)}
     assert this_process().count(":") == 1

@@ -1,5 +1,7 @@
 """Fits whose projections do not fit into memory: the same numbers as those that do."""
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -7,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fxdask
+import fxdask.fitting
 from fxdask import FisherNetworkClassifier, streaming
-from fxdask.errors import MemoryPlanError
+from fxdask.errors import InvalidInputError, MemoryPlanError
 from fxdask.evidence import Tally, resident_bytes
 from fxdask.job import FitJob
 from fxdask.kernels.brackets import probe_indices
@@ -45,7 +48,6 @@ def whole(many):
 
 @pytest.fixture(autouse=True)
 def two_threads():
-    import dask
 
     with dask.config.set(num_workers=2):
         yield
@@ -79,6 +81,7 @@ def test_files_are_read_as_planned(many, whole, tmp_path, kind):
     assert plan.is_streamed
     assert_same(clf.fit(tmp_path / f"X.{kind}", y), whole)
     assert sum(clf.fit_info_["bytes_read_by_process"].values()) == plan.bytes_read
+    assert clf.fit_info_["passes"] == plan.passes
     names = set(zarr.open_group(tmp_path / "model.zarr", mode="r").array_keys())
     assert "probes" not in names, "what only the fit needed is gone"
     assert_same(fxdask.load(tmp_path / "model.zarr"), whole)
@@ -191,3 +194,44 @@ def test_any_cutting_and_any_miss_give_the_bits_of_the_whole(
     assert got.spread.tobytes() == want.spread.tobytes()
     assert np.array_equal(got.source, want.source)
     assert tally.rows_repeated <= block.n_nodes * (len(slacks) - 1)
+
+
+def test_a_model_larger_than_the_limit_is_refused(many):
+    with pytest.raises(MemoryPlanError, match=r"the fitted model itself needs [\d.]+ MiB but this process may use"):
+        FisherNetworkClassifier(N_NODES, 200, memory_limit=tight(20)).plan(*many)
+
+
+def test_many_selected_nodes_of_few_inputs_are_projected_in_bounded_pieces(many):
+    X, y = many
+    clf = FisherNetworkClassifier(N_NODES, 200).fit(X, y)
+    plan = clf.plan(X, y)
+    assert plan.samples_per_projection(400) * 400 * 4 <= 16 * MIB
+    assert plan.samples_per_projection(400) % plan.tile.samples == 0
+    weights = clf.weights(clf.network_.nodes).astype(float)
+    exact = weights @ (X - X.mean(axis=0, dtype=float)).T
+    order = np.argsort(y, kind="stable")
+    np.testing.assert_allclose(clf.network_.projections, exact[:, order], atol=1e-4)
+
+
+def test_a_file_that_was_cut_after_the_survey_is_refused_and_nothing_is_left(many, tmp_path, monkeypatch):
+    X, y = many
+    np.save(tmp_path / "X.npy", X)
+
+    def cut_then_fit(*arguments):
+        np.save(tmp_path / "X.npy", X[:50_000])
+        return fit_blocks(*arguments)
+
+    fit_blocks = fxdask.fitting.graph.fit_blocks
+    monkeypatch.setattr(fxdask.fitting.graph, "fit_blocks", cut_then_fit)
+    with pytest.raises(InvalidInputError, match="X has changed since it was surveyed"):
+        FisherNetworkClassifier(50, 5, store=tmp_path / "model.zarr").fit(tmp_path / "X.npy", y)
+    assert not (tmp_path / "model.zarr").exists()
+
+
+def test_a_dask_array_is_planned_as_it_will_be_fitted(many):
+
+    X, y = many
+    lazy = da.from_array(X, chunks=(10_000, 5))
+    clf = FisherNetworkClassifier(50, 5, memory_limit="2 GiB")
+    assert clf.plan(lazy, y).resources.baseline > clf.plan(X, y).resources.baseline
+    assert_same(clf.fit(lazy, y), FisherNetworkClassifier(50, 5).fit(X, y))

@@ -312,7 +312,7 @@ class BracketedRows:
         low, high = (float(ends[row]) for ends in stream.brackets.inner)
         edges, below, upto = stream.edges[row], stream.below[row], stream.upto[row]
         last = self.count - trimmed
-        if low == high == 0:  # one interval, or nothing between the two but zeros
+        if low == high == 0:
             return math.fsum(self._terms(row, trimmed, last))
         lower, upper = int(np.flatnonzero(edges == low)[-1]), int(np.flatnonzero(edges == high)[0])
         held = below[lower - 1] <= trimmed < upto[lower] and below[upper] < last <= upto[upper + 1]

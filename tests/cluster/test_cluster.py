@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 import dask.array as da
@@ -133,10 +134,15 @@ def test_a_failed_fit_takes_nothing_of_the_clients_other_data_with_it(client, tm
 
 def test_an_interrupted_fit_takes_nothing_of_the_clients_other_data_with_it(client, tmp_path):
     kept = client.persist(da.ones((200, 4), chunks=(20, 4)) + 1)
-    clf = FisherNetworkClassifier(20_000, 2, nodes_per_block=100, store=tmp_path / "m.zarr", verbose=True)
+    clf = FisherNetworkClassifier(40_000, 2, nodes_per_block=100, store=tmp_path / "m.zarr", verbose=True)
     np.save(tmp_path / "X.npy", X)
-    timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+
+    def interrupt_once_some_blocks_are_done():
+        while len(list((tmp_path / "m.zarr" / "blocks_done" / "c").glob("*"))) < 5:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt_once_some_blocks_are_done, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         clf.fit(tmp_path / "X.npy", Y)
     assert kept.sum().compute() == 1_600

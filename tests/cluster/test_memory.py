@@ -38,8 +38,8 @@ def small_workers():
 @pytest.fixture(scope="module")
 def in_memory(many):
     """The same on local threads with all the memory there is: made before there is a cluster."""
-    file, _, y = many
-    clf = FisherNetworkClassifier(N_NODES, 5).fit(file, y)
+    _, X, y = many
+    clf = FisherNetworkClassifier(N_NODES, 5).fit(X, y)
     assert clf.fit_info_["plan"]["values_held"] == "of all samples"
     return clf
 
