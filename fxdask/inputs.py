@@ -16,7 +16,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from fxdask.errors import InvalidInputError
-from fxdask.store.samples import address_of_path, is_zarr_array, read_all, shape_and_dtype, source_of_zarr
+from fxdask.store.samples import (
+    address_of_mapped,
+    address_of_path,
+    is_zarr_array,
+    read_all,
+    shape_and_dtype,
+    source_of_zarr,
+)
 
 __all__ = [
     "Samples",
@@ -63,7 +70,7 @@ def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
     elif is_zarr_array(X):
         handle = source_of_zarr(X)
     else:
-        handle = _in_memory(X, min_samples, name)
+        handle = address_of_mapped(X) or _in_memory(X, min_samples, name)
     shape, dtype = (handle.shape, handle.dtype) if isinstance(handle, DaskArray) else shape_and_dtype(handle)
     _check_kind(shape, dtype, name)
     if dtype.kind == "f" and dtype.itemsize > 8:

@@ -301,14 +301,14 @@ class FitPlan:
 
         A pass over a part of a product tile multiplies the whole tile, for the sake of its last bits.
         """
-        looked_at = min(self.n_blocks, 1000)
-        tiles = sum(
-            -(-(block.start + stop) // self.tile.nodes) - (block.start + start) // self.tile.nodes
+        per_tile, looked_at = self.tile.nodes, min(self.n_blocks, 1000)
+        rows = sum(
+            padded_length(self.n_nodes, anchor, per_tile)
             for block in map(self.block, range(looked_at))
             for start, stop in row_ranges(block.n_nodes, self.nodes_per_pass)
+            for anchor in range((block.start + start) // per_tile * per_tile, block.start + stop, per_tile)
         )
-        height = min(self.tile.nodes, padded_length(self.n_nodes))
-        repeated = tiles * height / (self.block(looked_at - 1).stop)
+        repeated = rows / self.block(looked_at - 1).stop
         return max(1.0, repeated) * (1 + sum(self.probe_counts) / self.n_samples)
 
     @property

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from fxdask import reading
 from fxdask.errors import InvalidInputError
 from fxdask.evidence import Tally
+from fxdask.inputs import as_samples
 from fxdask.plan import row_ranges
 from fxdask.reading import checked_rows, read_ahead
-from fxdask.store.samples import NpyAddress, ZarrAddress
+from fxdask.store.samples import NpyAddress, ZarrAddress, address_of_mapped, read_all
 
 X = np.random.default_rng(0).standard_normal((103, 5)).astype(np.float32)
 
@@ -89,3 +90,17 @@ def test_large_values_are_no_infinities(value, place):
     else:
         with pytest.raises(InvalidInputError, match=f"first in sample {place[0]}, feature {place[1]}"):
             checked_rows(rows)
+
+
+def test_a_mapped_file_is_read_instead(tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    assert address_of_mapped(mapped) == NpyAddress(str(tmp_path / "X.npy"))
+    assert np.array_equal(read_all(as_samples(mapped).handle), X)
+    # What is not the file as it stands is taken as it is: a part, another order, changes that are not written.
+    assert address_of_mapped(mapped[3:]) is None
+    assert address_of_mapped(mapped.T) is None
+    assert address_of_mapped(np.load(tmp_path / "X.npy", mmap_mode="c")) is None
+    assert address_of_mapped(X) is None
+    np.memmap(tmp_path / "raw", np.float32, "w+", shape=X.shape)[:] = X
+    assert address_of_mapped(np.memmap(tmp_path / "raw", np.float32, "r", shape=X.shape)) is None

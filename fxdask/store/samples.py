@@ -20,6 +20,7 @@ __all__ = [
     "RowReader",
     "Source",
     "ZarrAddress",
+    "address_of_mapped",
     "address_of_path",
     "decoded_bytes",
     "is_zarr_array",
@@ -88,6 +89,18 @@ def address_of_path(path: str | Path) -> ZarrAddress | NpyAddress:
     if not place.exists():
         raise InvalidInputError(f"there is no file or folder {text}")
     return NpyAddress(str(place)) if place.is_file() else ZarrAddress(str(place))
+
+
+def address_of_mapped(array: object) -> NpyAddress | None:
+    """The .npy file that a memory-mapped array shows as it is: read piece by piece, it takes less memory."""
+    if not isinstance(array, np.memmap) or array.mode == "c" or array.ndim != 2:
+        return None
+    address = NpyAddress(str(array.filename))
+    try:
+        shown = (array.shape, array.dtype, array.offset)
+        return address if array.flags.c_contiguous and address.header() == shown else None
+    except InvalidInputError:
+        return None
 
 
 def is_zarr_array(value: object) -> bool:

@@ -114,4 +114,10 @@ def go_beyond_memory(folder: Path, n_samples: int = 1_370_000, n_nodes: int = 2_
         f"  with values {held} on two threads: {beside:.1f} s, VmHWM {format_bytes(memory)}; "
         f"divergences {'the same to the last bit' if same else 'DIFFER'}"
     )
-    return found | {"seconds_in_memory": beside, "values_held_in_memory": held, "same_divergences": same}
+    return found | {
+        "seconds": seconds,
+        "peak_share": peak,
+        "seconds_in_memory": beside,
+        "values_held_in_memory": held,
+        "same_divergences": same,
+    }

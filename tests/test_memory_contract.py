@@ -1,0 +1,71 @@
+"""What a plan says that a task takes, against what NumPy allocates while it runs."""
+
+import tracemalloc
+
+import dask
+import numpy as np
+import pytest
+import zarr
+
+from fxdask import FisherNetworkClassifier, tasks
+from fxdask.evidence import resident_bytes
+
+MIB = 2**20
+
+
+@pytest.fixture
+def peaks(monkeypatch):
+    """Bytes that each block's task had allocated at most."""
+    found = []
+    fit_block = tasks.fit_block
+
+    def traced(*arguments):
+        tracemalloc.start()
+        try:
+            return fit_block(*arguments)
+        finally:
+            found.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+    monkeypatch.setattr(tasks, "fit_block", traced)
+    with dask.config.set(num_workers=1):
+        yield found
+
+
+def samples(kind, shape, dtype, folder):
+    X = (np.random.default_rng(0).standard_normal(shape) * 20 + 100).astype(dtype)
+    if kind == "numpy":
+        return X
+    if kind == "npy":
+        np.save(folder / "X.npy", X)
+        return folder / "X.npy"
+    zarr.create_array(folder / "X.zarr", data=X, chunks=(3_000, max(1, shape[1] // 2)))
+    return folder / "X.zarr"
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "dtype", "normalize", "megabytes", "parameters"),
+    [
+        ("numpy", (12_000, 100), np.float32, None, None, {}),
+        ("npy", (3_000, 784), np.uint8, None, None, {}),
+        ("npy", (30_000, 784), np.uint8, "sample", None, {}),
+        ("npy", (20_000, 200), np.float64, "feature", None, {}),
+        ("npy", (1_500, 8_192), np.float32, "sample", None, {}),
+        ("zarr", (40_000, 200), np.float32, None, None, {"spread": "std"}),
+        ("npy", (270_000, 8), np.float32, None, 60, {}),
+        ("npy", (270_000, 8), np.float32, None, 60, {"location": "mean", "spread": "std"}),
+        ("zarr", (120_000, 100), np.float64, "sample", 110, {}),
+        ("numpy", (120_000, 20), np.uint8, None, 60, {}),
+    ],
+)
+def test_no_task_takes_more_than_the_plan_says(kind, shape, dtype, normalize, megabytes, parameters, peaks, tmp_path):
+    X, y = samples(kind, shape, dtype, tmp_path), np.arange(shape[0]) % 3
+    limit = None if megabytes is None else int((resident_bytes() + megabytes * MIB) / 0.6)
+    clf = FisherNetworkClassifier(
+        120, 5, normalize=normalize, memory_limit=limit, store=tmp_path / "model.zarr", **parameters
+    )
+    plan = clf.plan(X, y)
+    assert plan.is_streamed == (megabytes is not None)
+    clf.fit(X, y)
+    assert len(peaks) == plan.n_blocks
+    assert MIB < max(peaks) <= plan.task_bytes
