@@ -187,7 +187,7 @@ def test_another_stream_of_weights_is_refused(tmp_path):
 def test_too_little_disk_space(tmp_path):
     samples = np.random.default_rng(0).standard_normal((5_000, 4))
     too_many = 2 * shutil.disk_usage(tmp_path).free // (4 * len(samples))
-    clf = FisherNetworkClassifier(too_many, 3, store=tmp_path / "model.zarr", keep_projections="all")
+    clf = fxdask.FisherNetworkClassifier(too_many, 3, store=tmp_path / "model.zarr", keep_projections="all")
     with pytest.raises(DiskSpaceError, match=r"needs .*iB but the disk has .*iB free; free some room"):
         clf.fit(samples, np.arange(len(samples)) % 2)
     assert not (tmp_path / "model.zarr").exists()
