@@ -77,10 +77,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     nodes_per_block : int or "auto"
         Nodes per task and chunk. It never changes a result.
     memory_limit : int, str or None
-        Bytes, or a text such as "2 GiB", that the process may use if the work runs on local
-        threads; None allows what the machine has free. Workers of a cluster have limits of their
-        own. It never changes a result: where the projections of a block do not fit, they are
-        streamed (see :meth:`plan`).
+        Bytes, or a text such as "2 GiB", that local threads may use; None: what the machine has
+        free. Workers have limits of their own. It never changes a result (see :meth:`plan`).
     overwrite : bool, default=False
         Replace a model that the store holds already.
     random_state : int, RandomState or None
@@ -103,8 +101,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     bandwidth_fallbacks_ : dict
         How many bandwidths of selected nodes needed a fallback, of their "spread" or of their "rule".
     fit_info_ : dict
-        Seconds, blocks, blocks resumed, and of each process the blocks it computed, the bytes of samples
-        it read and the most memory it had; rows whose brackets missed; the plan. Empty after a load.
+        Seconds, blocks, blocks resumed, passes over the samples, rows done again, the plan; and of each
+        process the blocks it computed, the bytes it read and its peak memory. Empty after a load.
     n_features_in_ : int
     feature_names_in_ : ndarray, only where X had names
     seed_ : int
