@@ -44,7 +44,7 @@ from fxdask.store.model import ModelStore
 from fxdask.store.samples import ZarrAddress, decoded_bytes
 from fxdask.tasks import FitSummary
 
-__all__ = ["fit_model", "plan_model"]
+__all__ = ["FitPlace", "fit_model", "plan_model"]
 
 log = logging.getLogger(__name__)
 
@@ -61,18 +61,20 @@ class _Fit:
     verbose: bool
 
 
-def plan_model(
-    settings: FitSettings,
-    data: TrainingData,
-    *,
-    nodes_per_block: int | str = "auto",
-    store: str | None = None,
-    overwrite: bool = False,
-    memory_limit: Any = None,
-) -> FitPlan:
+@dataclass(frozen=True)
+class FitPlace:
+    """Where a fit puts its model and in what pieces it works: none of it changes a result."""
+
+    store: str | None = None
+    overwrite: bool = False
+    nodes_per_block: int | str = "auto"
+    memory_limit: Any = None
+
+
+def plan_model(settings: FitSettings, data: TrainingData, place: FitPlace) -> FitPlan:
     """How a fit would be cut, and what it would take; nothing but the labels is read."""
-    samples = data.samples
-    if store and not overwrite:
+    samples, store, nodes_per_block = data.samples, place.store, place.nodes_per_block
+    if store and not place.overwrite:
         # A fit that was begun goes on with the blocks that it has.
         stored = (peek_header(store) or {}).get("nodes_per_block")
         nodes_per_block = stored if isinstance(stored, int) and stored > 0 else nodes_per_block
@@ -94,32 +96,16 @@ def plan_model(
         settings.n_selected,
         nodes_per_block,
         samples=facts,
-        resources=measured_resources(memory_limit, samples.n_bytes if to_come and store is None else 0),
+        resources=measured_resources(place.memory_limit, samples.n_bytes if to_come and store is None else 0),
         kept=settings.kept,
     )
 
 
-def fit_model(
-    settings: FitSettings,
-    data: TrainingData,
-    *,
-    nodes_per_block: int | str = "auto",
-    store: str | None = None,
-    overwrite: bool = False,
-    memory_limit: Any = None,
-    verbose: bool = False,
-) -> FittedModel:
+def fit_model(settings: FitSettings, data: TrainingData, place: FitPlace, *, verbose: bool = False) -> FittedModel:
     """Fit a network, into a store if one is named; finish or load what an equal call left there."""
     started = time.perf_counter()
-    plan = plan_model(
-        settings,
-        data,
-        nodes_per_block=nodes_per_block,
-        store=store,
-        overwrite=overwrite,
-        memory_limit=memory_limit,
-    )
-    samples = _in_memory_without_store(data.samples, store)
+    plan = plan_model(settings, data, place)
+    samples = _in_memory_without_store(data.samples, place.store)
     data = replace(data, samples=samples)
     priors = _prior_values(settings.priors, data.counts)
     with progress_bar("reading", shown=verbose) as progress:
@@ -137,9 +123,9 @@ def fit_model(
         settings.spread,
     )
     fit = _Fit(settings, data, seen, job, started, verbose)
-    if store is None:
+    if place.store is None:
         return _run(fit, graph.place(samples.handle), None)
-    return _run_into_store(fit, store, overwrite=overwrite)
+    return _run_into_store(fit, place.store, overwrite=place.overwrite)
 
 
 def _run_into_store(fit: _Fit, url: str, *, overwrite: bool) -> FittedModel:

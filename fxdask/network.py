@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fxdask import graph
 from fxdask.errors import InvalidInputError
 from fxdask.fitted import FitSettings, FittedModel, TrainingData, stored_seed
-from fxdask.fitting import fit_model, plan_model
+from fxdask.fitting import FitPlace, fit_model, plan_model
 from fxdask.inputs import as_labels, as_samples, check_test_samples, encode_labels, is_remote
 from fxdask.kernels.decision import FittedNetwork, class_probabilities
 from fxdask.kernels.statistics import SPREAD_SOURCES
@@ -182,8 +182,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> FisherNetworkClassifier(n_nodes=100, n_selected=3).fit(X, y).predict([[4.9, 1.0]])
         array([1])
         """
-        settings, data, where = self._checked(X, y)
-        return self._adopt(fit_model(settings, data, **where, verbose=self.verbose))
+        return self._adopt(fit_model(*self._checked(X, y), verbose=self.verbose))
 
     def plan(self, X: Any, y: Any) -> FitPlan:
         """How :meth:`fit` would cut the work, and what it would take; of X only the shape is looked at.
@@ -208,23 +207,17 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> plan.n_blocks, plan.is_streamed, plan.product_passes
         (27, False, 1.0)
         """
-        settings, data, where = self._checked(X, y)
-        return plan_model(settings, data, **where)
+        return plan_model(*self._checked(X, y))
 
-    def _checked(self, X: Any, y: Any) -> tuple[FitSettings, TrainingData, dict[str, Any]]:
+    def _checked(self, X: Any, y: Any) -> tuple[FitSettings, TrainingData, FitPlace]:
         """Parameters and data, all of them checked; and where and in what pieces to work."""
         store = None if self.store is None else store_url(self.store)
         settings = checked_settings(self, stored_seed(store) if store and not self.overwrite else None)
         checked_limit(self.memory_limit)
         samples = as_samples(X)
         classes, codes, counts = encode_labels(as_labels(y), samples.n_samples)
-        where = {
-            "nodes_per_block": self.nodes_per_block,
-            "store": store,
-            "overwrite": self.overwrite,
-            "memory_limit": self.memory_limit,
-        }
-        return settings, TrainingData(samples, classes, codes, counts), where
+        place = FitPlace(store, self.overwrite, self.nodes_per_block, self.memory_limit)
+        return settings, TrainingData(samples, classes, codes, counts), place
 
     def predict(self, X: Any) -> NDArray | DaskArray:
         """Label samples.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,31 +58,27 @@ def streamed_statistics(
     return result
 
 
+@dataclass(frozen=True)
 class _Pass:
     """One pass over the samples for some rows of a block."""
 
-    def __init__(
-        self,
-        job: FitJob,
-        samples: Source,
-        probes: Source,
-        weights: NDArray[np.float32],
-        block: NodeBlock,
-        tolerance: NDArray[np.float64],
-        tally: Tally,
-    ) -> None:
-        self._job, self._samples, self._probes, self._tally = job, samples, probes, tally
-        self._weights, self._block, self._tolerance = weights, block, tolerance
+    job: FitJob
+    samples: Source
+    probes: Source
+    weights: NDArray[np.float32]
+    block: NodeBlock
+    tolerance: NDArray[np.float64]
+    tally: Tally
 
     def brackets(self, rows: NDArray[np.intp], slack: float | None) -> list[Brackets]:
         """Where the wanted order statistics of these rows should lie, class by class; with no slack, anywhere."""
-        job = self._job
+        job = self.job
         if slack is None or job.probe_codes is None:
             return [bracket_all(len(rows), count) for count in job.plan.class_counts]
-        tiles = sample_tiles(self._probes, job.probe_codes, job.plan, job.preparation, self._tally, job.scratch)
+        tiles = sample_tiles(self.probes, job.probe_codes, job.plan, job.preparation, self.tally, job.scratch)
         # Guesses may have other last bits than the products of whole tiles, so these rows alone are multiplied.
         alone = replace(job.plan, n_nodes=len(rows))
-        (probed,) = project(tiles, len(job.probe_codes), self._weights[rows], 0, alone, job.scratch)
+        (probed,) = project(tiles, len(job.probe_codes), self.weights[rows], 0, alone, job.scratch)
         found: list[list[Brackets]] = [[] for _ in job.plan.class_counts]
         for k, _, ordered in sorted_classes(probed, job.scratch, BYTES_PER_ROW_GROUP):
             found[k].append(bracket(ordered.values, job.plan.class_counts[k], slack))
@@ -91,25 +87,25 @@ class _Pass:
     def rows_that_fit(self, brackets: list[Brackets]) -> int:
         """How many of the rows may keep what lies in their brackets: one at least."""
         per_row = 4 * sum(of_class.room for of_class in brackets)
-        return max(1, self._job.plan.pass_bytes // max(1, per_row))
+        return max(1, self.job.plan.pass_bytes // max(1, per_row))
 
     def run(self, rows: NDArray[np.intp], brackets: list[Brackets], *, moments: bool) -> BracketedStatistics:
         """(class, row) location and spread, and (row,) which of the rows must be done again."""
-        job, plan = self._job, self._job.plan
+        job, plan = self.job, self.job.plan
         # No sum of products is larger than that of their absolute values; a little more, for rounding.
-        bounds = 1.01 * np.abs(self._weights[rows]).sum(axis=1, dtype=np.float64) * job.preparation.largest
+        bounds = 1.01 * np.abs(self.weights[rows]).sum(axis=1, dtype=np.float64) * job.preparation.largest
         trimmed_sums = job.location == "interquartile_mean"
         streams = [
             StreamedRows(of_class, count, trimmed_sums=trimmed_sums, moments=moments, bounds=bounds)
             for of_class, count in zip(brackets, plan.class_counts, strict=True)
         ]
-        self._tally.passes += 1
-        tiles = sample_tiles(self._samples, job.codes, plan, job.preparation, self._tally, job.scratch)
+        self.tally.passes += 1
+        tiles = sample_tiles(self.samples, job.codes, plan, job.preparation, self.tally, job.scratch)
         for chunk in self._project(tiles, plan.n_samples, rows, plan.samples_per_chunk):
             for k, some, ordered in sorted_classes(chunk, job.scratch, BYTES_PER_ROW_GROUP):
                 streams[k].absorb(some, ordered.values)
         settled = [stream.settle() for stream in streams]
-        return bracketed_statistics(settled, self._tolerance[rows], job.location, job.spread)
+        return bracketed_statistics(settled, self.tolerance[rows], job.location, job.spread)
 
     def _project(
         self, tiles: Iterable[SampleTile], n_samples: int, rows: NDArray[np.intp], per_chunk: int
@@ -117,7 +113,7 @@ class _Pass:
         """The products of these rows: of whole tiles, of which the others are passed over."""
         first, last = int(rows[0]), int(rows[-1]) + 1
         wanted = slice(None) if len(rows) == last - first else rows - first
-        weights = self._weights[first:last]
-        job, start = self._job, self._block.start + first
+        weights = self.weights[first:last]
+        job, start = self.job, self.block.start + first
         for projected in project(tiles, n_samples, weights, start, job.plan, job.scratch, per_chunk):
             yield projected.take(wanted)
