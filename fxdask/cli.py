@@ -16,7 +16,7 @@ from fxdask import FisherNetworkClassifier, __version__, batch_score, load
 from fxdask.cluster import connected
 from fxdask.errors import FxdaskError, InvalidInputError, StoreFormatError
 from fxdask.kernels.criteria import CRITERIA
-from fxdask.kernels.decision import COMBINATIONS
+from fxdask.kernels.decision import COMBINATIONS, DENSITIES
 from fxdask.kernels.density import BANDWIDTHS
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
 from fxdask.plan import format_bytes
@@ -86,6 +86,7 @@ def cli() -> None:
 @click.option("--bandwidth-spread", type=click.Choice(list(SPREADS)), help="As --spread unless given.")
 @click.option("--priors", type=click.Choice(["class_share", "equal"]), default="class_share")
 @click.option("--combine", type=click.Choice(COMBINATIONS), default="sum")
+@click.option("--density", type=click.Choice(DENSITIES), default="table", help="Looked up, or every kernel summed.")
 @click.option("--normalize", type=click.Choice(["none", "sample", "feature"]), default="none")
 @click.option("--keep-projections", type=click.Choice(["selected", "all"]), default="selected")
 @click.option("--keep-weights", is_flag=True, help="Keep every node's weights in the store.")
@@ -131,7 +132,11 @@ def fit(
 @click.argument("model", type=click.Path())
 @click.argument("samples", type=click.Path())
 @click.argument("out", type=click.Path())
-@click.option("--labels", type=click.Path(), help="True labels: prints the accuracy.")
+@click.option("--labels", type=click.Path(), help="True labels: prints the accuracy and the confusion matrix.")
+@click.option(
+    "--density", type=click.Choice(DENSITIES), help="As the model was fitted unless given.", show_default=False
+)
+@click.option("--memory-limit", type=_Bytes(), help="What local threads may use, such as 2GiB.")
 @click.option("--overwrite", is_flag=True, help="Replace scores that OUT holds already.")
 @_common
 def score(
@@ -139,6 +144,8 @@ def score(
     samples: str,
     out: str,
     labels: str | None,
+    density: str | None,
+    memory_limit: int | None,
     overwrite: bool,
     scheduler: str | None,
     as_json: bool,
@@ -148,15 +155,32 @@ def score(
     """Score SAMPLES (a Zarr array or .npy file) with MODEL into the store OUT."""
     _start_logging(verbose)
     with connected(scheduler):
-        result = batch_score(model, samples, out, labels, overwrite=overwrite, verbose=not quiet)
-    facts = {
+        result = batch_score(
+            model,
+            samples,
+            out,
+            labels,
+            density=density,
+            memory_limit=memory_limit,
+            overwrite=overwrite,
+            verbose=not quiet,
+        )
+    facts: dict[str, Any] = {
         "store": result.store,
         "samples": result.n_samples,
+        "samples_resumed": result.n_resumed,
         "seconds": round(result.seconds, 3),
         "samples_per_second": round(result.samples_per_second),
+        "share_decided_by_exact_sums": result.exact_share,
+        "peak_bytes": max(result.peak_bytes_by_process.values(), default=0),
     }
-    if result.accuracy is not None:
+    if result.confusion is not None and result.labels is not None:
+        names = [str(label) for label in result.labels.tolist()]
         facts["accuracy"] = result.accuracy
+        facts["confusion"] = [
+            {"true": name} | dict(zip(names, row, strict=True))
+            for name, row in zip(names, result.confusion.tolist(), strict=True)
+        ]
     _report(facts, as_json)
 
 

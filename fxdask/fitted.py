@@ -52,6 +52,7 @@ class FitSettings:
     bandwidth_spread: str
     priors: str | tuple[float, ...]
     combine: str
+    density: str
     normalize: str | None
     keep_projections: str
     keep_weights: bool
@@ -90,12 +91,19 @@ class FittedModel:
     network: FittedNetwork
     selected_nodes: NDArray[np.int64]
     divergences: NDArray[np.float64]
+    density_error: NDArray[np.float64]
     source_counts: NDArray[np.int64]
     samples_digest: str
     canaries: NDArray[np.float32]
     bandwidth_fallbacks: dict[str, int]
     info: dict[str, Any]
     names: NDArray | None = None
+
+    def density_error_of_selected(self) -> NDArray[np.float64]:
+        """(class, rank) bound on the error of each selected node's density; NaN where there is no node."""
+        places = np.searchsorted(self.network.nodes, np.maximum(self.selected_nodes, 0))
+        error = np.take_along_axis(self.density_error, places.clip(max=len(self.network.nodes) - 1), axis=1)
+        return np.where(self.selected_nodes >= 0, error, np.nan)
 
     def check_weights(self) -> None:
         """Refuse to draw weights again where this NumPy draws others than the one that fitted the model."""
@@ -139,6 +147,7 @@ def open_job_store(
     check_room(url, needed)
     facts = {
         "identity": wanted,
+        "density": settings.density,
         "classes": _classes_to_json(data.classes),
         "names": None if data.samples.names is None else [str(name) for name in data.samples.names],
     }
@@ -155,8 +164,10 @@ def stored_seed(url: str) -> int | None:
 
 def _identity(settings: FitSettings, data: TrainingData, seen: Survey, plan: FitPlan) -> dict[str, Any]:
     """What makes two fits the same: parameters, data, weights and rounding; never workers or memory."""
+    # Looked up or summed, the same model labels the same: which of both may change from call to call.
+    deciding = {name: value for name, value in asdict(settings).items() if name != "density"}
     return {
-        **json.loads(json.dumps(asdict(settings))),
+        **json.loads(json.dumps(deciding)),
         "samples": seen.digest,
         "samples_dtype": data.samples.dtype.newbyteorder("<").str,
         "labels": data.labels_digest(),
@@ -201,7 +212,12 @@ def _check_stored_canaries(store: ModelStore, seed: int, plan: FitPlan) -> None:
 
 
 def finish_store(
-    store: ModelStore, job: FitJob, network: FittedNetwork, summary: FitSummary, bandwidth_fallbacks: dict[str, int]
+    store: ModelStore,
+    job: FitJob,
+    network: FittedNetwork,
+    density_error: NDArray[np.float64],
+    summary: FitSummary,
+    bandwidth_fallbacks: dict[str, int],
 ) -> None:
     """Write what labelling needs, and last of all the mark that the model is complete."""
     store.write("labels", job.codes.astype(np.int32))
@@ -212,6 +228,7 @@ def finish_store(
     store.write("selection", summary.top.nodes)
     for name in ("nodes", "weights", "projections", "bandwidth", "spread"):
         store.write(f"selected/{name}", getattr(network, name))
+    store.write("selected/density_error", density_error)
     store.drop_samples()
     store.finish(
         largest=job.preparation.largest,
@@ -225,7 +242,7 @@ def load_model(url: str) -> FittedModel:
     store = ModelStore.open(url)
     header = store.header
     try:
-        settings = _settings_from_json(header["identity"])
+        settings = _settings_from_json({**header["identity"], "density": header["density"]})
         classes = _classes_from_json(header["classes"])
         job = _stored_job(store, settings, len(classes))
         names, source_counts = header["names"], np.asarray(header["source_counts"], dtype=np.int64)
@@ -244,6 +261,7 @@ def load_model(url: str) -> FittedModel:
         _stored_network(store, settings, job, selected),
         selected,
         store.read_quantity("divergence"),
+        store.read("selected/density_error"),
         source_counts,
         digest,
         store.read("canaries"),
@@ -288,6 +306,7 @@ def _stored_network(
         np.array([np.isin(nodes, row) for row in selected]),
         np.log(job.priors),
         settings.combine,
+        settings.density,
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from dask.array import Array as DaskArray
 from numpy.typing import NDArray
 
-from fxdask import graph
+from fxdask import graph, score_graph
 from fxdask.errors import FewUsableNodesWarning, InvalidInputError, ZeroSpreadWarning
 from fxdask.fitted import (
     FitSettings,
@@ -30,9 +30,10 @@ from fxdask.job import FitJob
 from fxdask.kernels.brackets import probe_indices
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.density import bandwidths
+from fxdask.kernels.ordered import SortedRows
 from fxdask.kernels.preparation import LARGEST_PRODUCT, Preparation, preparation_from
 from fxdask.kernels.selection import NO_NODE
-from fxdask.kernels.statistics import SPREAD_SOURCES, node_tolerance, spread_of
+from fxdask.kernels.statistics import SPREAD_SOURCES, node_tolerance, spread_with_fallback
 from fxdask.kernels.weights import weight_rows
 from fxdask.plan import FitPlan, SampleFacts
 from fxdask.planning import plan_fit, replanned
@@ -162,11 +163,13 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
     here = samples.handle if isinstance(samples.handle, np.ndarray) else handle
     network, bandwidth_fallbacks = _select(fit.settings, job, here, summary, verbose=fit.verbose)
     _log_fallbacks(fit.settings.spread, summary.source_counts, bandwidth_fallbacks)
+    with progress_bar("tabulating", shown=fit.verbose) as progress:
+        density_error = score_graph.tabulate(network, progress)
     if store is None:
         divergences = np.concatenate([summary.divergences[i] for i in range(job.plan.n_blocks)], axis=1)
     else:
         divergences = store.read_quantity("divergence")
-        finish_store(store, job, network, summary, bandwidth_fallbacks)
+        finish_store(store, job, network, density_error, summary, bandwidth_fallbacks)
     info = {
         "seconds": time.perf_counter() - fit.started,
         "n_blocks": job.plan.n_blocks,
@@ -185,6 +188,7 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
         network,
         summary.top.nodes,
         divergences,
+        density_error,
         summary.source_counts,
         fit.seen.digest,
         canaries(job.seed, job.plan),
@@ -292,12 +296,13 @@ def _select(
     widths, spreads, fallbacks = [], [], {"spread": 0, "rule": 0}
     for columns in job.plan.class_slices:
         values = projections[:, columns]
-        scaled, of_spread = spread_of(values, tolerance, settings.bandwidth_spread)
+        values.sort(axis=1)
+        scaled, source = spread_with_fallback(SortedRows(values), settings.bandwidth_spread, tolerance)
         width, of_rule = bandwidths(values, scaled, tolerance, settings.bandwidth)
-        fallbacks["spread"] += of_spread
+        fallbacks["spread"] += int((source != SPREAD_SOURCES.index(settings.bandwidth_spread)).sum())
         fallbacks["rule"] += of_rule
         widths.append(width)
-        spreads.append(spread_of(values, tolerance, settings.spread)[0])
+        spreads.append(spread_with_fallback(SortedRows(values), settings.spread, tolerance)[0])
     network = FittedNetwork(
         job.preparation,
         nodes,
@@ -309,6 +314,7 @@ def _select(
         member=np.array([np.isin(nodes, row) for row in chosen]),
         log_priors=np.log(job.priors),
         combine=settings.combine,
+        density=settings.density,
     )
     return network, fallbacks
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import Any
 from uuid import uuid4
 
 import dask
-import dask.array as da
 import numpy as np
 from dask.array import Array as DaskArray
 from dask.callbacks import Callback
@@ -24,7 +22,6 @@ from numpy.typing import NDArray
 from fxdask import tasks
 from fxdask.errors import ClusterError
 from fxdask.job import FitJob
-from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.preparation import FeatureSummary, merge_summaries
 from fxdask.plan import row_ranges, rows_per_read
 from fxdask.reading import as_declared
@@ -38,12 +35,13 @@ __all__ = [
     "active_client",
     "compute",
     "fit_blocks",
-    "log_scores",
+    "is_here",
+    "once",
     "place",
     "probe",
     "project_selected",
     "respond",
-    "score",
+    "row_tasks",
     "stage",
     "survey",
 ]
@@ -162,24 +160,24 @@ class _Counting(Callback):
 def place(samples: Handle) -> Handle:
     """Samples in this process's memory -> once on every worker, if there are workers; others stay as they are."""
     client = active_client()
-    if client is None or not _is_here(samples):
+    if client is None or not is_here(samples):
         return samples
     return client.scatter(samples, broadcast=True, hash=False)
 
 
-def _is_here(samples: Handle) -> bool:
+def is_here(samples: Handle) -> bool:
     """Whether the samples are in this process's memory."""
     return isinstance(samples, np.ndarray)
 
 
-def _once(value: Any, name: str) -> Any:
+def once(value: Any, name: str) -> Any:
     """A value as one entry of the graph that every task refers to, never a copy per task."""
     if isinstance(value, Future):
         return value
     return delayed(value, traverse=False, name=f"fxdask-{name}-{uuid4().hex}")
 
 
-def _row_tasks(
+def row_tasks(
     samples: Handle, n_rows: int, n_inputs: int, per_range: int | None = None
 ) -> list[tuple[int, int | None, Any]]:
     """(start, stop, argument) of each range of rows.
@@ -198,7 +196,7 @@ def _row_tasks(
             (start, None, declared(part, (stop - start, n_inputs), samples.dtype.str))
             for (start, stop), part in zip(ranges, parts, strict=True)
         ]
-    shared = _once(samples, "samples")
+    shared = once(samples, "samples")
     return [(start, stop, shared) for start, stop in ranges]
 
 
@@ -215,8 +213,8 @@ def survey(
 ) -> Survey:
     """Look at every sample once, before anything is written."""
     look = delayed(tasks.survey_rows, pure=False)
-    work = [look(part, start, stop, normalize) for start, stop, part in _row_tasks(samples, n_rows, n_inputs)]
-    found = compute(work, progress, here=_is_here(samples))
+    work = [look(part, start, stop, normalize) for start, stop, part in row_tasks(samples, n_rows, n_inputs)]
+    found = compute(work, progress, here=is_here(samples))
     digest = hashlib.sha256(b"".join(part for _, part in found)).hexdigest()
     return Survey(merge_summaries(summary for summary, _ in found), digest)
 
@@ -224,8 +222,8 @@ def survey(
 def stage(samples: Handle, n_rows: int, n_inputs: int, store: str, progress: Progress | None = None) -> None:
     """Copy samples into the store, so that any worker can read them, range by range."""
     copy = delayed(tasks.stage_rows, pure=False)
-    work = [copy(part, store, start, stop) for start, stop, part in _row_tasks(samples, n_rows, n_inputs)]
-    compute(work, progress, here=_is_here(samples))
+    work = [copy(part, store, start, stop) for start, stop, part in row_tasks(samples, n_rows, n_inputs)]
+    compute(work, progress, here=is_here(samples))
 
 
 def probe(
@@ -234,10 +232,10 @@ def probe(
     """(probe, input) a few raw samples, by their rising indices."""
     pick = delayed(tasks.probe_rows, pure=False)
     work = []
-    for start, stop, part in _row_tasks(samples, n_rows, n_inputs):
+    for start, stop, part in row_tasks(samples, n_rows, n_inputs):
         end = start + rows_per_read(n_inputs)
         work.append(pick(part, start, stop, probed[np.searchsorted(probed, start) : np.searchsorted(probed, end)]))
-    parts = compute(work, progress, here=_is_here(samples))
+    parts = compute(work, progress, here=is_here(samples))
     found, place = np.empty((len(probed), n_inputs), parts[0].dtype), len(probed)
     while parts:  # let go of each as it is taken over, so that there is never a second copy of all
         part = parts.pop()
@@ -251,7 +249,7 @@ def fit_blocks(
 ) -> FitSummary:
     """Every node block once, and their summaries merged as a tree."""
     fit, merge = delayed(tasks.fit_block, pure=False), delayed(tasks.merge_summaries, pure=False)
-    shared = [_once(value, name) for value, name in ((job, "job"), (samples, "samples"), (probes, "probes"))]
+    shared = [once(value, name) for value, name in ((job, "job"), (samples, "samples"), (probes, "probes"))]
     blocks = [fit(*shared, index) for index in range(job.plan.n_blocks)]
     level = blocks
     while len(level) > 1:
@@ -264,8 +262,8 @@ def project_selected(
 ) -> NDArray[np.float32]:
     """(node, input) few weights -> (node, sample) training values sorted by class."""
     project = delayed(tasks.project_rows, pure=False)
-    shared_job, shared_weights = _once(job, "job"), _once(weights, "weights")
-    ranges = _row_tasks(samples, job.plan.n_samples, job.plan.n_inputs, job.plan.samples_per_projection(len(weights)))
+    shared_job, shared_weights = once(job, "job"), once(weights, "weights")
+    ranges = row_tasks(samples, job.plan.n_samples, job.plan.n_inputs, job.plan.samples_per_projection(len(weights)))
     at_a_time = max(FEWEST_AT_A_TIME, 2 * job.plan.tasks_at_a_time)
     values = np.empty((len(weights), job.plan.n_samples), np.float32)
     place = np.empty(job.plan.n_samples, np.intp)
@@ -274,7 +272,7 @@ def project_selected(
     for first in range(0, len(ranges), at_a_time):
         some = ranges[first : first + at_a_time]
         work = [project(shared_job, part, shared_weights, start, stop) for start, stop, part in some]
-        for (start, _, _), part in zip(some, compute(work, here=_is_here(samples)), strict=True):
+        for (start, _, _), part in zip(some, compute(work, here=is_here(samples)), strict=True):
             values[:, place[start : start + part.shape[1]]] = part
         if progress:
             progress(first + len(some), len(ranges))
@@ -287,52 +285,11 @@ def respond(
     points: NDArray,
     rule: str | float,
     bandwidth_spread: str,
+    density: str,
     progress: Progress | None = None,
 ) -> NDArray[np.float64]:
     """(point, input) -> (point, class, node) activations of every node, block by block."""
     activate = delayed(tasks.respond_block, pure=False)
-    shared = [_once(value, name) for value, name in ((job, "job"), (samples, "samples"), (points, "points"))]
-    work = [activate(*shared, rule, bandwidth_spread, index) for index in range(job.plan.n_blocks)]
+    shared = [once(value, name) for value, name in ((job, "job"), (samples, "samples"), (points, "points"))]
+    work = [activate(*shared, rule, bandwidth_spread, density, index) for index in range(job.plan.n_blocks)]
     return np.concatenate(compute(work, progress), axis=2)
-
-
-def score(
-    network: FittedNetwork,
-    classes: NDArray,
-    samples: Handle,
-    n_rows: int,
-    store: str,
-    progress: Progress | None = None,
-) -> tuple[NDArray[np.intp], dict[str, int]]:
-    """Samples -> labels and scores in the store; returns (sample,) class codes, and chunks by process."""
-    label = delayed(tasks.score_rows, pure=False)
-    shared_network = _once(network, "network")
-    ranges = _row_tasks(samples, n_rows, network.n_inputs)
-    work = [label(shared_network, classes, part, store, start, stop) for start, stop, part in ranges]
-    parts = compute(work, progress, here=_is_here(samples))
-    codes = np.concatenate([np.empty(0, np.intp), *(part for part, _ in parts)])
-    return codes, dict(Counter(process for _, process in parts))
-
-
-def log_scores(network: FittedNetwork, samples: Handle, n_rows: int) -> NDArray[np.float64] | DaskArray:
-    """Samples -> (sample, class) ln y: lazy for a Dask array, else computed on this machine's threads."""
-    n_classes = len(network.log_priors)
-    if isinstance(samples, DaskArray):
-        return _lazy_scores(network, samples, n_classes)
-    score_range = delayed(tasks.log_score_rows, pure=False)
-    shared = _once(network, "network")
-    ranges = _row_tasks(samples, n_rows, network.n_inputs)
-    parts = compute([score_range(shared, part, start, stop) for start, stop, part in ranges], here=True)
-    return np.concatenate([np.empty((0, n_classes)), *parts])
-
-
-def _lazy_scores(network: FittedNetwork, samples: DaskArray, n_classes: int) -> DaskArray:
-    whole_rows = samples.rechunk({1: -1})
-    return da.map_blocks(
-        tasks.log_score_block,
-        _once(network, "network"),
-        whole_rows,
-        chunks=(whole_rows.chunks[0], (n_classes,)),
-        dtype=np.float64,
-        meta=np.empty((0, 0)),
-    )

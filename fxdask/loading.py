@@ -45,6 +45,7 @@ def load(store: str | Path) -> FisherNetworkClassifier:
         bandwidth_spread=settings.bandwidth_spread,
         priors=priors,
         combine=settings.combine,
+        density=settings.density,
         normalize=settings.normalize,
         store=str(store),
         keep_projections=settings.keep_projections,

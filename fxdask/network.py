@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import logging
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fxdask import graph
+from fxdask import score_graph
 from fxdask.errors import InvalidInputError
 from fxdask.fitted import FitSettings, FittedModel, TrainingData, stored_seed
 from fxdask.fitting import FitPlace, fit_model, plan_model
@@ -24,12 +24,13 @@ from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.kernels.weights import weight_rows
 from fxdask.parameters import checked_settings
 from fxdask.plan import FitPlan
-from fxdask.progress import progress_bar
-from fxdask.reading import checked_rows
 from fxdask.resources import checked_limit
+from fxdask.responding import respond
 from fxdask.store.group import store_url
 
 __all__ = ["FisherNetworkClassifier"]
+
+log = logging.getLogger(__name__)
 
 
 class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
@@ -65,6 +66,9 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     combine : {"sum", "scaled", "log"}
         The sum of a class's densities; the same with each density times its node's spread; or
         the sum of log densities over all classes' nodes.
+    density : {"table", "exact"}
+        Look densities up in tables of bounded error, or sum every kernel. The labels are the same,
+        always: what the bound leaves open is summed. It may be changed after a fit.
     normalize : None, "sample" or "feature"
         Bring each sample, or each feature, to mean 0 and standard deviation 1, at fit and at predict.
     store : path, URL or None
@@ -96,6 +100,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         Node indices, best first; -1 where a class has fewer usable nodes.
     divergences_ : ndarray of shape (n_classes, n_nodes)
         Every node's score for every class.
+    density_error_ : ndarray of shape (n_classes, n_selected)
+        Bound on the relative error of each selected node's tabulated density, at most 4e-7.
     spread_sources_ : dict
         How many spreads came from each estimator, so how often a fallback was needed.
     bandwidth_fallbacks_ : dict
@@ -132,6 +138,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         bandwidth_spread: str | None = None,
         priors: str | ArrayLike = "class_share",
         combine: str = "sum",
+        density: str = "table",
         normalize: str | None = None,
         store: str | Path | None = None,
         keep_projections: str = "selected",
@@ -151,6 +158,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         self.bandwidth_spread = bandwidth_spread
         self.priors = priors
         self.combine = combine
+        self.density = density
         self.normalize = normalize
         self.store = store
         self.keep_projections = keep_projections
@@ -351,21 +359,13 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         (3, 200)
         """
         check_is_fitted(self)
-        self._model.check_weights()
         samples = as_samples(x if hasattr(x, "columns") else np.atleast_2d(np.asarray(x)), name="x")
         check_test_samples(self, samples)
-        points = checked_rows(samples.handle)
-        # A copy, so that what tasks keep with a job is gone when this is done.
-        settings, job = self._model.settings, replace(self._model.job)
-        with progress_bar("responding", shown=self.verbose) as progress:
-            activations = graph.respond(
-                job,
-                self._training_handle(X_train),
-                points,
-                settings.bandwidth,
-                settings.bandwidth_spread,
-                progress,
-            )
+        training = None
+        if X_train is not None:
+            training = as_samples(X_train, name="X_train")
+            check_test_samples(self, training)
+        activations = respond(self._model, samples.handle, training, self.network_.density, verbose=self.verbose)
         return activations[0] if np.ndim(x) == 1 else activations
 
     # Behind the scenes
@@ -382,6 +382,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         self.priors_ = model.job.priors
         self.selected_nodes_ = model.selected_nodes
         self.divergences_ = model.divergences
+        self.density_error_ = model.density_error_of_selected()
         self.spread_sources_ = dict(zip(SPREAD_SOURCES, model.source_counts.sum(axis=0).tolist(), strict=True))
         self.bandwidth_fallbacks_ = model.bandwidth_fallbacks
         self.fit_info_ = model.info
@@ -402,33 +403,17 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
             # scikit-learn's own words, and warnings, where names of features are missing or other ones.
             validate_data(self, X, reset=False, skip_check_array=True)
         check_test_samples(self, samples)
-        return graph.log_scores(self.network_, samples.handle, samples.n_samples)
+        if isinstance(samples.handle, DaskArray):
+            return score_graph.lazy_log_scores(self.network_, samples.handle)
+        scored = score_graph.log_scores(self.network_, samples.handle, samples.n_samples)
+        log.info("%d of %d samples were decided by the exact sums", scored.n_exact, samples.n_samples)
+        return scored.scores
 
     @property
     def network_(self) -> FittedNetwork:
         """The selected rows with their densities: all that labelling needs."""
         check_is_fitted(self)
-        return self._model.network
-
-    def _training_handle(self, X_train: Any) -> Any:
-        """What the response tasks read: None if the store keeps all projections, else the checked training samples."""
-        model = self._model
-        if X_train is None:
-            if "projections" not in model.job.plan.kept:
-                raise InvalidInputError(
-                    'responses of all nodes need the training samples: pass X_train, or fit with keep_projections="all"'
-                )
-            return None
-        samples = as_samples(X_train, name="X_train")
-        check_test_samples(self, samples)
-        seen = graph.survey(samples.handle, samples.n_samples, samples.n_inputs, model.settings.normalize)
-        if seen.digest != model.samples_digest:
-            raise InvalidInputError(
-                "X_train is not what this model was fitted on; pass the same samples in the same order"
-            )
-        if isinstance(samples.handle, DaskArray):
-            return graph.place(np.asarray(samples.handle))
-        return graph.place(samples.handle)
+        return self._model.network.with_density(self.density)
 
 
 def _labels(scores: NDArray[np.float64], classes: NDArray) -> NDArray:

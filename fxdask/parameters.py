@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from fxdask.errors import InvalidInputError
 from fxdask.fitted import FitSettings
 from fxdask.kernels.criteria import CRITERIA
-from fxdask.kernels.decision import COMBINATIONS
+from fxdask.kernels.decision import COMBINATIONS, DENSITIES
 from fxdask.kernels.density import BANDWIDTHS
 from fxdask.kernels.preparation import NORMALIZATIONS
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
@@ -41,6 +41,7 @@ def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSetti
         ("spread", SPREADS),
         ("bandwidth_spread", (None, *SPREADS)),
         ("combine", COMBINATIONS),
+        ("density", DENSITIES),
         ("normalize", NORMALIZATIONS),
         ("keep_projections", PROJECTIONS_KEPT),
     ):
@@ -61,6 +62,7 @@ def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSetti
         estimator.bandwidth_spread or estimator.spread,
         _checked_priors(estimator.priors),
         estimator.combine,
+        estimator.density,
         estimator.normalize,
         estimator.keep_projections,
         bool(estimator.keep_weights),

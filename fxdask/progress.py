@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,19 +14,29 @@ __all__ = ["progress_bar"]
 
 
 @contextmanager
-def progress_bar(title: str, *, shown: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A function of (done, in all) that draws a bar while a terminal is watching; None where none is wanted."""
+def progress_bar(
+    title: str, *, shown: bool, unit: str | None = None, per_step: int = 1
+) -> Iterator[Callable[[int, int], None] | None]:
+    """A function of (done, in all) that draws a bar while a terminal is watching; None where none is wanted.
+
+    With a ``unit``, of which each step has ``per_step``, the bar tells how many of them are done in a second.
+    """
     if not shown:
         yield None
         return
     bar: Any = None
+    started = time.perf_counter()
+
+    def rate(done: int | None) -> str:
+        return f"{(done or 0) * per_step / (time.perf_counter() - started):,.0f} {unit}/s"
 
     def update(done: int, total: int) -> None:
         nonlocal bar
         if bar is None:
-            bar = click.progressbar(length=total, label=title, file=sys.stderr, show_pos=True)
+            show = rate if unit else None
+            bar = click.progressbar(length=total, label=title, file=sys.stderr, show_pos=True, item_show_func=show)
             bar.__enter__()
-        bar.update(done - bar.pos)
+        bar.update(done - bar.pos, done)
 
     try:
         yield update

@@ -10,29 +10,15 @@ from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError
 from fxdask.evidence import Tally
+from fxdask.kernels.preparation import checked_rows
 from fxdask.store.samples import Source, open_rows
 
-__all__ = ["as_declared", "checked_rows", "read_ahead", "read_range"]
+__all__ = ["as_declared", "read_ahead", "read_range"]
 
 
 def read_range(samples: Source, start: int, stop: int | None) -> NDArray:
     """The range of raw samples: read from where they are, or with no ``stop`` already the range itself."""
     return np.asarray(samples) if stop is None else open_rows(samples)(start, stop)
-
-
-def checked_rows(rows: NDArray, start: int = 0) -> NDArray:
-    """(sample, input) raw samples, unchanged; NaN and infinity are refused with their place."""
-    if rows.dtype.kind == "f" and not _has_finite_sum(rows) and not np.isfinite(rows).all():
-        sample, feature = np.argwhere(~np.isfinite(rows))[0]
-        what = "NaN" if np.isnan(rows[sample, feature]) else "infinity"
-        raise InvalidInputError(f"Input X contains {what}, first in sample {start + sample}, feature {feature}")
-    return rows
-
-
-def _has_finite_sum(rows: NDArray) -> bool:
-    """Whether the sum is finite, so that every value is: a quick look that takes no memory."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.isfinite(np.add.reduce(rows, axis=None)))
 
 
 def as_declared(rows: NDArray, shape: tuple[int, int], dtype: str) -> NDArray:

@@ -38,14 +38,15 @@ def checked_limit(memory_limit: Any) -> int | None:
     return limit
 
 
-def measured_resources(memory_limit: Any = None, extra_baseline: int = 0) -> Resources:
+def measured_resources(memory_limit: Any = None, extra_baseline: int = 0, *, here: bool = False) -> Resources:
     """What the connected workers have, or this process; where no worker is there yet, the first is waited for.
 
     A worker's own limit holds, or ``memory_limit`` where that is smaller. Local threads without a
-    limit may use what the machine has free. ``extra_baseline`` is what will be in use besides.
+    limit may use what the machine has free. ``extra_baseline`` is what will be in use besides;
+    ``here`` asks for this process, whatever cluster there is.
     """
     limit = checked_limit(memory_limit)
-    client = active_client()
+    client = None if here else active_client()
     if client is not None:
         return _of_workers(client, limit, extra_baseline)
     threads = dask.config.get("num_workers", None) or CPU_COUNT

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
+from dask.array import Array as DaskArray
 from numpy.typing import NDArray
 
-from fxdask import graph
+from fxdask import score_graph
 from fxdask.errors import InvalidInputError, StoreExistsError
-from fxdask.inputs import as_labels, as_samples, check_test_samples, checked_length
+from fxdask.graph import active_client
+from fxdask.inputs import Samples, as_labels, as_samples, check_test_samples, checked_length
+from fxdask.kernels.decision import FittedNetwork
 from fxdask.loading import load
 from fxdask.network import FisherNetworkClassifier
 from fxdask.progress import progress_bar
+from fxdask.resources import checked_limit, measured_resources
+from fxdask.score_plan import ScorePlan, TestSet, plan_scores
+from fxdask.score_tasks import ScoreJob, ScoreSummary
 from fxdask.store.group import (
     check_room,
     move_into_place,
@@ -27,25 +36,69 @@ from fxdask.store.group import (
     working_url,
 )
 from fxdask.store.layout import SCORE_ARRAYS
+from fxdask.store.samples import fingerprint, rows_per_chunk
 from fxdask.store.scores import ScoreStore
 
 __all__ = ["BatchScores", "batch_score"]
 
+log = logging.getLogger(__name__)
+
+LARGEST_DASK_CHUNK = 256 * 2**20
+
 
 @dataclass(frozen=True)
 class BatchScores:
-    """What a batch scoring did."""
+    """What a batch scoring did.
+
+    Attributes
+    ----------
+    store : str
+        Where the labels and scores are.
+    n_samples : int
+    seconds : float
+    samples_per_second : float
+        Of the samples that this call scored, reading and writing included.
+    n_resumed : int
+        Samples that an earlier call, which was stopped, had scored already.
+    exact_share : float
+        Share of the samples whose two best classes were so close that every kernel was summed.
+    summed_share : float
+        Share of the densities at a place that no table covers, summed over the samples that count there.
+    accuracy : float or None
+        Share of right labels, if the true ones were given.
+    confusion : ndarray or None
+        ``confusion[i, j]`` counts the samples of ``labels[i]`` that were labelled ``labels[j]``.
+    labels : ndarray or None
+        The model's classes and whatever else occurs among the true labels.
+    chunks_by_process, bytes_read_by_process, peak_bytes_by_process : dict
+        What each process did, as told by itself.
+    """
 
     store: str
     n_samples: int
     seconds: float
-    chunks_by_process: dict[str, int]
+    n_resumed: int = 0
+    exact_share: float = 0.0
+    summed_share: float = 0.0
     accuracy: float | None = None
+    confusion: NDArray[np.int64] | None = None
+    labels: NDArray | None = None
+    chunks_by_process: dict[str, int] = field(default_factory=dict)
+    bytes_read_by_process: dict[str, int] = field(default_factory=dict)
+    peak_bytes_by_process: dict[str, int] = field(default_factory=dict)
 
     @property
     def samples_per_second(self) -> float:
         """Throughput, reading and writing included."""
-        return self.n_samples / self.seconds
+        return (self.n_samples - self.n_resumed) / self.seconds
+
+
+@dataclass(frozen=True)
+class _Truth:
+    """True labels as places among all known labels."""
+
+    labels: NDArray
+    codes: NDArray[np.integer]
 
 
 def batch_score(
@@ -54,6 +107,8 @@ def batch_score(
     out: str | Path,
     y: Any = None,
     *,
+    density: str | None = None,
+    memory_limit: int | str | None = None,
     overwrite: bool = False,
     verbose: bool = False,
 ) -> BatchScores:
@@ -63,6 +118,10 @@ def batch_score(
     largest decides, in the order of the model's classes. Samples at a path, or in a Dask array,
     are scored on the workers of the connected client; an array in memory is scored where it is.
 
+    Each task reads whole chunks of X and writes one whole chunk of the result. The same call after
+    one that was stopped goes on where that stopped, if X is a path or a Dask array that has not
+    changed (by its files' names, sizes and times, or by its name).
+
     Parameters
     ----------
     model : path, URL or fitted FisherNetworkClassifier
@@ -71,7 +130,12 @@ def batch_score(
         Must not exist yet, unless ``overwrite`` is set and it holds earlier scores; those stay
         until the new ones are complete.
     y : labels, optional
-        Gives the accuracy.
+        Gives the accuracy and the confusion matrix.
+    density : {"table", "exact"}, optional
+        Densities looked up, or every kernel summed; the labels are the same. By default as the model was fitted.
+    memory_limit : int, str or None
+        Bytes, or a text such as "2 GiB", that local threads may use; None: what the machine has
+        free. Workers have limits of their own.
     overwrite : bool, default=False
     verbose : bool, default=False
         Show a progress bar on standard error.
@@ -79,8 +143,8 @@ def batch_score(
     Returns
     -------
     BatchScores
-        Where the scores are, how many, how long it took, which processes did it, and the accuracy
-        if ``y`` was given.
+        Where the scores are, how many, how long it took, which processes did it; and the accuracy
+        and the confusion matrix if ``y`` was given.
 
     Examples
     --------
@@ -90,35 +154,135 @@ def batch_score(
     >>> result.n_samples, result.accuracy
     (2, 1.0)
     """
+    started = time.perf_counter()
     classifier = model if isinstance(model, FisherNetworkClassifier) else load(model)
     network, classes = classifier.network_, classifier.classes_
+    if density is not None:
+        network = network.with_density(density)
+    checked_limit(memory_limit)
     samples = as_samples(X, min_samples=0)
     check_test_samples(classifier, samples)
     truth = None if y is None else _checked_truth(as_labels(y), samples.n_samples, classes)
     final = store_url(out)
     _refuse_to_replace(final, overwrite=overwrite)
-    url = working_url(final, uuid4().hex)
-    check_room(url, samples.n_samples * (8 * len(classes) + classes.dtype.itemsize))
-    started = time.perf_counter()
-    facts = {"classes": classes.tolist(), "model": classifier.store_}
+    plan = _planned(samples, network, memory_limit)
+    store, plan, resumable = _begin(final, classifier.store_, network, classes, samples, plan)
+    labels = classes if truth is None else truth.labels
+    job = ScoreJob(network, classes, store.url, np.searchsorted(labels, classes), len(labels))
     try:
-        store = ScoreStore.create(url, samples.n_samples, samples.n_inputs, classes, facts)
-        with progress_bar("scoring", shown=verbose) as progress:
-            codes, processes = graph.score(network, classes, samples.handle, samples.n_samples, url, progress)
-    except BaseException:
-        remove_group(url)
+        with progress_bar("scoring", shown=verbose, unit="samples", per_step=plan.rows_per_task) as progress:
+            summary = score_graph.score(job, samples.handle, plan, None if truth is None else truth.codes, progress)
+        accuracy = _accuracy(summary)
+        store.finish(
+            accuracy=accuracy,
+            labels=None if truth is None else labels.tolist(),
+            confusion=None if summary.confusion is None else summary.confusion.tolist(),
+        )
+    except BaseException as error:
+        if not resumable or isinstance(error, InvalidInputError) or not store.n_done():
+            remove_group(store.url)
         raise
-    accuracy = None if truth is None or not len(truth) else float(np.mean(classes[codes] == truth))
-    store.finish(accuracy=accuracy)
-    move_into_place(url, final)
-    return BatchScores(final, samples.n_samples, time.perf_counter() - started, processes, accuracy)
+    move_into_place(store.url, final)
+    return _result(final, summary, time.perf_counter() - started, network, truth, accuracy)
 
 
-def _checked_truth(y: NDArray, n_samples: int, classes: NDArray) -> NDArray:
+def _result(
+    store: str,
+    summary: ScoreSummary,
+    seconds: float,
+    network: FittedNetwork,
+    truth: _Truth | None,
+    accuracy: float | None,
+) -> BatchScores:
+    n_densities = sum(len(network.used(k)) for k in range(network.n_classes))
+    n_samples = max(1, summary.n_samples)
+    return BatchScores(
+        store,
+        summary.n_samples,
+        seconds,
+        summary.n_samples_resumed,
+        summary.n_exact / n_samples,
+        summary.n_summed / (n_samples * n_densities),
+        accuracy,
+        summary.confusion,
+        None if truth is None else truth.labels,
+        {process: work.blocks for process, work in summary.processes.items()},
+        {process: work.bytes_read for process, work in summary.processes.items()},
+        {process: work.peak_bytes for process, work in summary.processes.items()},
+    )
+
+
+def _accuracy(summary: ScoreSummary) -> float | None:
+    if summary.confusion is None or not summary.n_samples:
+        return None
+    return float(np.trace(summary.confusion) / summary.n_samples)
+
+
+def _checked_truth(y: NDArray, n_samples: int, classes: NDArray) -> _Truth:
     """True labels that can be compared with the model's classes."""
     if len(y) and (y.dtype.kind in "UO") != (classes.dtype.kind in "UO"):
         raise InvalidInputError(f"y has dtype {y.dtype} but the model's classes are {classes.dtype}: none could match")
-    return checked_length(y, n_samples)
+    checked_length(y, n_samples)
+    present, codes = np.unique(y.astype(str) if y.dtype.kind == "O" else y, return_inverse=True)
+    labels = np.union1d(classes, present) if len(y) else classes
+    places = np.searchsorted(labels, present).astype(np.min_scalar_type(len(labels)))
+    return _Truth(labels, places[codes] if len(y) else np.empty(0, np.uint8))
+
+
+def _planned(samples: Samples, network: FittedNetwork, memory_limit: Any) -> ScorePlan:
+    """Ranges of whole chunks that fit into the memory of whoever will score them."""
+    handle = samples.handle
+    if isinstance(handle, DaskArray):
+        chunk, copies = _uniform_rows(handle), 2
+    elif isinstance(handle, np.ndarray):
+        chunk, copies = 0, 0
+    else:
+        chunk = min(rows_per_chunk(handle), samples.n_samples)
+        copies = 2 if chunk else 1
+    widened = network.preparation.normalize is not None or not np.can_cast(samples.dtype, np.float32)
+    test_set = TestSet(samples.n_samples, samples.n_inputs, samples.dtype.itemsize, chunk, copies, widened)
+    here = isinstance(handle, np.ndarray) or active_client() is None
+    resources = measured_resources(memory_limit, here=here)
+    return plan_scores(test_set, len(network.nodes), network.n_classes, resources)
+
+
+def _uniform_rows(array: DaskArray) -> int:
+    """Rows of a Dask array's chunks, where these could be chunks of a Zarr array as they are; else 0."""
+    rows = array.chunks[0]
+    first = rows[0] if rows else 0
+    uniform = first > 0 and all(length == first for length in rows[:-1]) and rows[-1] <= first
+    return first if uniform and first * array.shape[1] * array.dtype.itemsize <= LARGEST_DASK_CHUNK else 0
+
+
+def _begin(
+    final: str, model: str | None, network: FittedNetwork, classes: NDArray, samples: Samples, plan: ScorePlan
+) -> tuple[ScoreStore, ScorePlan, bool]:
+    """The store that an equal call left unfinished, or a new one; its ranges; whether a later call could go on."""
+    handle = samples.handle
+    source = f"dask {handle.name}" if isinstance(handle, DaskArray) else fingerprint(handle)
+    facts = {
+        "network": network.digest(),
+        "classes": classes.tolist(),
+        "samples": source,
+        "n_samples": samples.n_samples,
+    }
+    job = hashlib.sha256(json.dumps(facts).encode()).hexdigest() if source else uuid4().hex
+    url = working_url(final, job[:16])
+    header = peek_header(url)
+    if header is not None and header["kind"] == "scores" and not header["finished"] and header.get("job") == job:
+        begun = plan.with_rows(header["rows_per_chunk"])
+        if begun is not None:
+            store = ScoreStore.open(url, "r+", finished=False)
+            log.info("going on with %s, %d of %d chunks are done", url, store.n_done(), begun.n_tasks)
+            return store, begun, True
+    check_room(url, samples.n_samples * (8 * len(classes) + classes.dtype.itemsize))
+    header_facts = {"job": job, "classes": classes.tolist(), "model": model}
+    try:
+        store = ScoreStore.create(url, samples.n_samples, plan.rows_per_task, classes, header_facts)
+    except BaseException:
+        remove_group(url)
+        raise
+    return store, plan, source is not None
 
 
 def _refuse_to_replace(url: str, *, overwrite: bool) -> None:

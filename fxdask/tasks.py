@@ -5,47 +5,49 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.evidence import Tally, Work, merge_work, peak_bytes, this_process
 from fxdask.job import FitJob
+from fxdask.kernels.binned import densities
 from fxdask.kernels.criteria import CRITERIA
-from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.density import bandwidths, log_density
-from fxdask.kernels.preparation import FeatureSummary, summarize
+from fxdask.kernels.preparation import FeatureSummary, checked_rows, summarize
 from fxdask.kernels.preparation import merge_summaries as merge_feature_summaries
 from fxdask.kernels.projection import Projected, project_packed
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.selection import TopNodes, merge_top, top_nodes
-from fxdask.kernels.statistics import SPREAD_SOURCES, class_statistics, node_tolerance, spread_of
+from fxdask.kernels.statistics import (
+    SPREAD_SOURCES,
+    class_statistics,
+    node_tolerance,
+    sorted_classes,
+    spread_with_fallback,
+)
 from fxdask.kernels.weights import weight_block
 from fxdask.plan import FitPlan, NodeBlock, row_ranges
 from fxdask.projecting import project, sample_tiles
-from fxdask.reading import checked_rows, read_range
+from fxdask.reading import read_range
 from fxdask.store.model import ModelStore
 from fxdask.store.samples import Source
-from fxdask.store.scores import ScoreStore
 from fxdask.streaming import streamed_statistics
 from fxdask.threads import one_blas_thread
 
 __all__ = [
     "FitSummary",
     "fit_block",
-    "log_score_block",
-    "log_score_rows",
     "merge_summaries",
     "probe_rows",
     "project_rows",
     "respond_block",
-    "score_rows",
     "stage_rows",
     "survey_rows",
 ]
 
 ROWS_PER_SUMMARY = 768
+BYTES_PER_RESPONSE = 2**18  # of values that stay in the processor's cache from sorting to binning
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,7 @@ def respond_block(
     points: NDArray,
     rule: str | float,
     bandwidth_spread: str,
+    density: str,
     index: int,
 ) -> NDArray[np.float64]:
     """(point, input) raw samples, one node block -> (point, class, node) activations.
@@ -193,33 +196,12 @@ def respond_block(
     places = projected.gather(0)
     tolerance = node_tolerance(weights, job.preparation.largest)
     activations = np.empty((len(points), plan.n_classes, block.n_nodes))
-    for k in range(plan.n_classes):
-        own = np.sort(trained.gather(k), axis=1)
-        widths, _ = bandwidths(own, spread_of(own, tolerance, bandwidth_spread)[0], tolerance, rule)
-        for i, (row, width) in enumerate(zip(own, widths, strict=True)):
-            activations[:, k, i] = np.exp(log_density(places[i], row, width))
+    for k, rows, own in sorted_classes(trained, job.scratch, BYTES_PER_RESPONSE):
+        sigma, _ = spread_with_fallback(own, bandwidth_spread, tolerance[rows])
+        widths, _ = bandwidths(own.values, sigma, tolerance[rows], rule)
+        if density == "exact":
+            each = zip(places[rows], own.values, widths.tolist(), strict=True)
+            activations[:, k, rows] = np.exp([log_density(*one) for one in each]).T
+        else:
+            activations[:, k, rows] = densities(places[rows], own.values, widths, job.scratch).T
     return activations
-
-
-@one_blas_thread()
-def log_score_rows(
-    network: FittedNetwork, samples: Source, start: int = 0, stop: int | None = None
-) -> NDArray[np.float64]:
-    """Range of raw samples -> (sample, class) ln y."""
-    return network.log_scores(checked_rows(read_range(samples, start, stop), start))
-
-
-def log_score_block(network: FittedNetwork, rows: NDArray, block_info: Any = None) -> NDArray[np.float64]:
-    """One chunk of a lazy array -> (sample, class) ln y; Dask tells where in the array the chunk stands."""
-    start = block_info[None]["array-location"][0][0] if block_info else 0
-    return log_score_rows(network, rows, start)
-
-
-def score_rows(
-    network: FittedNetwork, classes: NDArray, samples: Source, store: str, start: int, stop: int | None
-) -> tuple[NDArray[np.intp], str]:
-    """Range of raw samples -> their chunk of labels and scores in the store; returns class codes and the process."""
-    scores = log_score_rows(network, samples, start, stop)
-    codes = scores.argmax(axis=1)
-    ScoreStore.open(store, "r+", finished=False).write(start, classes[codes], scores)
-    return codes, this_process()

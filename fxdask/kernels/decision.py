@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import copy
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from threading import local
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
+from fxdask.errors import InvalidInputError
 from fxdask.kernels.density import log_density
 from fxdask.kernels.preparation import Preparation
-from fxdask.kernels.projection import project_packed
-from fxdask.plan import tile_shape
+from fxdask.kernels.projection import pad_rows
+from fxdask.kernels.scratch import Scratch
+from fxdask.kernels.table import DensityTable
+from fxdask.plan import padded_length, tile_shape
+from fxdask.score_plan import rows_per_step
 
-__all__ = ["COMBINATIONS", "FittedNetwork", "class_probabilities"]
+__all__ = ["COMBINATIONS", "DENSITIES", "FittedNetwork", "Scored", "class_probabilities", "merge_scored"]
 
 COMBINATIONS = ("sum", "scaled", "log")
+DENSITIES = ("table", "exact")
+
+# Scores are float64 sums of logarithms: a few units in the last place of each, whichever way they came about.
+ROUNDING_PER_TERM = 1e-12
+ROUNDING_SHARE = 1e-14
+
+_LogDensity = Callable[[int, int, NDArray[np.float32]], NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """(sample, class) ln y, and the slow ways that were needed."""
+
+    scores: NDArray[np.float64]
+    n_exact: int = 0
+    """Samples whose best classes were so close that every kernel was summed."""
+    n_summed: int = 0
+    """Densities at a place that no table covers, summed over the samples that count there."""
+
+
+def merge_scored(parts: Iterable[Scored], n_classes: int) -> Scored:
+    """Scores of consecutive samples -> those of all of them."""
+    parts = list(parts)
+    return Scored(
+        np.concatenate([np.empty((0, n_classes)), *(part.scores for part in parts)]),
+        sum(part.n_exact for part in parts),
+        sum(part.n_summed for part in parts),
+    )
 
 
 @dataclass
@@ -30,21 +65,23 @@ class FittedNetwork:
     preparation: Preparation
     nodes: NDArray[np.int64]  # (u,)
     weights: NDArray[np.float32]  # (u, input)
-    projections: NDArray[np.float32]  # (u, sample), sorted by class
+    projections: NDArray[np.float32]  # (u, sample), sorted by class, ascending within it
     class_slices: list[slice]
     bandwidth: NDArray[np.float64]  # (class, u)
     spread: NDArray[np.float64]  # (class, u)
     member: NDArray[np.bool_]  # (class, u)
     log_priors: NDArray[np.float64]  # (class,)
     combine: str = "sum"
-    _ascending: list[NDArray[np.float32]] = field(init=False, repr=False)
+    density: str = "table"
 
     def __post_init__(self) -> None:
-        self._ascending = [np.sort(self.projections[:, columns], axis=1) for columns in self.class_slices]
+        self._tables: dict[tuple[int, int], DensityTable] = {}
+        self._threads = local()
+        self._padded = pad_rows(self.weights, padded_length(len(self.weights)))
 
     def __getstate__(self) -> dict[str, Any]:
-        # Sorted copies travel no further than this process: sorting again is cheaper than sending them.
-        return {name: value for name, value in self.__dict__.items() if name != "_ascending"}
+        # Tables travel no further than this process: making them again is cheaper than sending them.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -55,40 +92,162 @@ class FittedNetwork:
         """Inputs of a sample."""
         return self.weights.shape[1]
 
-    def log_scores(self, samples: NDArray) -> NDArray[np.float64]:
-        """(sample, input) raw samples -> (sample, class) ln y."""
-        tile = tile_shape(self.n_inputs)
-        scores = np.empty((len(samples), len(self.log_priors)))
-        for start in range(0, len(samples), tile.samples):
-            part = slice(start, start + tile.samples)
-            scores[part] = self.class_scores(project_packed(self.weights, self.preparation.of_new(samples[part]), tile))
-        return scores
+    @property
+    def n_classes(self) -> int:
+        """Classes to choose from."""
+        return len(self.log_priors)
 
-    def class_scores(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
-        """(u, sample) node values -> (sample, class) ln y by the combination rule.
+    def with_density(self, density: str) -> FittedNetwork:
+        """The same network, its tables shared, that looks densities up ("table") or sums every kernel ("exact")."""
+        if density not in DENSITIES:
+            names = ", ".join(repr(choice) for choice in DENSITIES)
+            raise InvalidInputError(f"density={density!r} is not known; choose one of {names}")
+        if density == self.density:
+            return self
+        other = copy.copy(self)
+        other.density = density
+        return other
+
+    def digest(self) -> str:
+        """Digest of everything that scores depend on."""
+        found = hashlib.sha256(f"{self.combine} {self.density} {self.class_slices}".encode())
+        prepared = self.preparation
+        found.update(f"{prepared.normalize} {prepared.shift.dtype} {prepared.largest}".encode())
+        arrays = (prepared.shift, prepared.scale, self.weights, self.projections, self.bandwidth, self.spread)
+        for array in (*arrays, self.member, self.log_priors):
+            if array is not None:
+                found.update(np.ascontiguousarray(array).data)
+        return found.hexdigest()
+
+    def used(self, k: int) -> list[int]:
+        """The nodes whose densities make up the score of this class."""
+        return list(range(len(self.nodes))) if self.combine == "log" else np.flatnonzero(self.member[k]).tolist()
+
+    def table(self, k: int, u: int) -> DensityTable:
+        """The density of one class at one node, tabulated when it is first asked for."""
+        if (k, u) not in self._tables:
+            # Two threads may make the same one: it comes out the same, and costs little.
+            self._tables[k, u] = DensityTable(self._ascending(k, u), float(self.bandwidth[k, u]))
+        return self._tables[k, u]
+
+    def density_error(self) -> NDArray[np.float64]:
+        """(class, u) bound on the relative error of each tabulated density; NaN where a class does not use a node."""
+        error = np.full(self.member.shape, np.nan)
+        for k in range(self.n_classes):
+            for u in self.used(k):
+                error[k, u] = self.table(k, u).error
+        return error
+
+    def log_scores(self, samples: NDArray, start: int = 0) -> Scored:
+        """(sample, input) raw samples, the first of them number ``start`` of its set -> their scores.
+
+        Products run on tiles at fixed places of the whole set, so that a sample's score does not
+        depend on how the set was cut.
+        """
+        per_step = rows_per_step(self.n_inputs)
+        parts = []
+        for low in range(0, len(samples), per_step):
+            values = self._values(samples[low : low + per_step], start + low)
+            parts.append(self.class_scores(values))
+        return merge_scored(parts, self.n_classes)
+
+    def _values(self, samples: NDArray, start: int) -> NDArray[np.float32]:
+        """(sample, input) raw samples -> (u, sample) node values."""
+        scratch, per_tile, stop = self._scratch(), tile_shape(self.n_inputs).samples, start + len(samples)
+        values = scratch("values", (len(self.nodes), len(samples)))
+        prepared = scratch("prepared", (per_tile, self.n_inputs))
+        product = scratch("product", (len(self._padded), per_tile))
+        for anchor in range(start - start % per_tile, stop, per_tile):
+            low, high = max(anchor, start), min(anchor + per_tile, stop)
+            inside = slice(low - anchor, high - anchor)
+            prepared[: inside.start], prepared[inside.stop :] = 0, 0
+            self.preparation.of_new(samples[low - start : high - start], prepared[inside], low)
+            np.matmul(self._padded, prepared.T, out=product)
+            values[:, low - start : high - start] = product[: len(self.nodes), inside]
+        return values
+
+    def _scratch(self) -> Scratch:
+        """Room for this thread's arrays."""
+        if not hasattr(self._threads, "scratch"):
+            self._threads.scratch = Scratch()
+        return self._threads.scratch
+
+    def class_scores(self, values: NDArray[np.float32]) -> Scored:
+        """(u, sample) node values -> their scores by the combination rule.
 
         ``sum``: the sum of f over the class's nodes; ``scaled``: each f times its node's spread;
         ``log``: the sum of ln f over all classes' nodes.
+
+        With tables, a sample whose two best classes are closer than the tables' errors and the
+        rounding of either way could reverse is scored again from all kernels: the class with the
+        largest score is always that of the exact sums.
         """
-        scores = np.empty((values.shape[1], len(self.log_priors)))
+        if self.density == "exact":
+            return Scored(self._joined_scores(values, self._exact), values.shape[1])
+        summed = 0
+
+        def looked_up(k: int, u: int, points: NDArray[np.float32]) -> NDArray[np.float64]:
+            nonlocal summed
+            result, n_summed = self.table(k, u).log_density(points)
+            summed += n_summed
+            return result
+
+        scores = self._joined_scores(values, looked_up)
+        doubtful = np.flatnonzero(~self._is_certain(scores))
+        if len(doubtful):
+            scores[doubtful] = self._joined_scores(values[:, doubtful], self._exact)
+        return Scored(scores, len(doubtful), summed)
+
+    def _is_certain(self, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(sample, class) scores from tables -> whether the largest is the largest of the exact scores too."""
+        best, second = _two_largest(scores)
+        errors = [[self.table(k, u).error for u in self.used(k)] for k in range(self.n_classes)]
+        # A sum of densities is off by no larger a share than the worst of them; a sum of logarithms adds up.
+        worst = max(sum(row) if self.combine == "log" else max(row) for row in errors)
+        rounding = ROUNDING_PER_TERM * max(map(len, errors)) + ROUNDING_SHARE * (np.abs(best) + np.abs(second))
+        return best - second > 2 * (worst + rounding)
+
+    def _joined_scores(self, values: NDArray[np.float32], log_density_of: _LogDensity) -> NDArray[np.float64]:
+        """(u, sample) node values -> (sample, class) ln y, with densities from the given function."""
+        scores = np.empty((values.shape[1], self.n_classes))
         for k, log_prior in enumerate(self.log_priors):
+            terms = (log_density_of(k, u, values[u]) for u in self.used(k))
             if self.combine == "log":
-                joined = np.zeros(values.shape[1])
-                for u in range(len(self.nodes)):
-                    joined += self._log_density(k, u, values[u])
+                joined = sum(terms, np.zeros(values.shape[1]))
+            elif self.combine == "scaled":
+                # A class that is constant at a node is as wide as its bandwidth.
+                width = np.where(self.spread[k] > 0, self.spread[k], self.bandwidth[k])
+                joined = _log_sum([term + np.log(width[u]) for term, u in zip(terms, self.used(k), strict=True)])
             else:
-                own = np.flatnonzero(self.member[k]).tolist()
-                terms = np.array([self._log_density(k, u, values[u]) for u in own])
-                if self.combine == "scaled":
-                    # A class that is constant at a node is as wide as its bandwidth.
-                    width = np.where(self.spread[k] > 0, self.spread[k], self.bandwidth[k])
-                    terms += np.log(width[own])[:, None]
-                joined = logsumexp(terms, axis=0)
+                joined = _log_sum(list(terms))
             scores[:, k] = joined + log_prior
         return scores
 
-    def _log_density(self, k: int, u: int, points: NDArray[np.float32]) -> NDArray[np.float64]:
-        return log_density(points, self._ascending[k][u], self.bandwidth[k, u])
+    def _exact(self, k: int, u: int, points: NDArray[np.float32]) -> NDArray[np.float64]:
+        return log_density(points, self._ascending(k, u), float(self.bandwidth[k, u]))
+
+    def _ascending(self, k: int, u: int) -> NDArray[np.float32]:
+        return self.projections[u, self.class_slices[k]]
+
+
+def _log_sum(terms: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Rows of logarithms -> the log of their sum, place by place, always added in this order."""
+    top = terms[0].copy()
+    for term in terms[1:]:
+        np.maximum(top, term, out=top)
+    total = np.zeros_like(top)
+    for term in terms:
+        difference = term - top
+        total += np.exp(difference, out=difference)
+    return np.log(total, out=total) + top
+
+
+def _two_largest(scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(sample, class) scores -> (sample,) the largest and the second largest."""
+    if scores.shape[1] == 2:
+        return scores.max(axis=1), scores.min(axis=1)
+    ordered = np.partition(scores, (-2, -1), axis=1)
+    return ordered[:, -1], ordered[:, -2]
 
 
 def class_probabilities(log_scores: NDArray[np.float64]) -> NDArray[np.float64]:

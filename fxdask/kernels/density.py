@@ -1,4 +1,4 @@
-"""Bandwidth rules and the exact Gaussian kernel density, in log space."""
+"""Bandwidth rules and the Gaussian kernel density summed, in log space."""
 
 from __future__ import annotations
 
@@ -9,11 +9,23 @@ from numpy.typing import NDArray
 from scipy.fft import dct
 from scipy.optimize import brentq
 
-__all__ = ["BANDWIDTHS", "bandwidths", "log_density", "scott", "sheather_jones", "silverman"]
+from fxdask.kernels.pairs import NEGLIGIBLE, pairs_of
+
+__all__ = [
+    "BANDWIDTHS",
+    "LOG_SQRT_2PI",
+    "bandwidths",
+    "log_density",
+    "log_density_nearby",
+    "scott",
+    "sheather_jones",
+    "silverman",
+]
 
 KERNELS_PER_STEP = 2**19
 SHEATHER_JONES_BINS = 2**12
 LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
+ROOT_HALF = 0.5**0.5
 
 
 def silverman(values: NDArray[np.floating], sigma: float) -> float:
@@ -113,32 +125,53 @@ def bandwidths(
     return np.maximum(found, tolerance), int(n_fallbacks)
 
 
-def log_density(
-    points: NDArray[np.floating], sorted_values: NDArray[np.floating], bandwidth: float
-) -> NDArray[np.float64]:
+def log_density(points: NDArray[np.floating], ascending: NDArray[np.floating], bandwidth: float) -> NDArray[np.float64]:
     """(point,) and (sample,) ascending values, bandwidth -> (point,) log of the Gaussian kernel density.
 
-    Every kernel is summed, in float64. Exponents are taken relative to the nearest sample's, so
-    that a point far from all of them has a finite log density instead of the log of zero.
+    Every kernel is summed, in float64, a bounded number at a time. Exponents are taken relative to
+    the nearest sample's, so that a point far from all of them has a finite log density instead of
+    the log of zero. A point's result does not depend on the points beside it.
     """
-    scaled: NDArray[np.float64] = np.asarray(sorted_values, dtype=np.float64) / bandwidth
-    places: NDArray[np.float64] = np.asarray(points, dtype=np.float64) / bandwidth
+    samples: NDArray[np.float64] = np.asarray(ascending, dtype=np.float64)
+    places: NDArray[np.float64] = np.asarray(points, dtype=np.float64)
+    scale = ROOT_HALF / bandwidth
+    top = np.square(_distance_to_nearest(places, samples) * scale)
     result = np.empty(len(points))
-    samples_per_step = min(len(scaled), KERNELS_PER_STEP)
+    samples_per_step = min(len(samples), KERNELS_PER_STEP)
     points_per_step = max(1, KERNELS_PER_STEP // samples_per_step)
-    nearest = _distance_to_nearest(places, scaled)
+    room = np.empty((min(points_per_step, len(places)), samples_per_step))
     for start in range(0, len(points), points_per_step):
         some = slice(start, start + points_per_step)
-        top = 0.5 * nearest[some] ** 2
-        total = np.zeros(len(top))
-        for first in range(0, len(scaled), samples_per_step):
-            exponent = places[some, None] - scaled[None, first : first + samples_per_step]
+        total = np.zeros(len(places[some]))
+        for first in range(0, len(samples), samples_per_step):
+            part = samples[first : first + samples_per_step]
+            exponent = room[: len(total), : len(part)]
+            # Differences first: scaled coordinates far from zero would have lost the digits that count.
+            np.subtract(places[some, None], part, out=exponent)
+            exponent *= scale
             np.square(exponent, out=exponent)
-            exponent *= -0.5
-            exponent += top[:, None]
+            np.subtract(top[some, None], exponent, out=exponent)
             total += np.exp(exponent, out=exponent).sum(axis=1)
-        result[some] = np.log(total) - top
-    return result - (LOG_SQRT_2PI + np.log(bandwidth) + np.log(len(scaled)))
+        result[some] = np.log(total) - top[some]
+    return result - (LOG_SQRT_2PI + np.log(bandwidth) + np.log(len(samples)))
+
+
+def log_density_nearby(
+    points: NDArray[np.floating], ascending: NDArray[np.floating], bandwidth: float
+) -> NDArray[np.float64]:
+    """The same, of those samples only that count: the others add less than 3e-20 each of a point's density."""
+    samples: NDArray[np.float64] = np.asarray(ascending, dtype=np.float64)
+    places: NDArray[np.float64] = np.asarray(points, dtype=np.float64)
+    nearest = _distance_to_nearest(places, samples) / bandwidth
+    reach = np.sqrt(nearest**2 + 2 * NEGLIGIBLE) * (bandwidth * (1 + 1e-9))
+    start = np.searchsorted(samples, places - reach)
+    stop = np.searchsorted(samples, places + reach, side="right")
+    top = 0.5 * nearest**2
+    total = np.empty(len(places))
+    for pairs in pairs_of(start, stop):
+        distance = (places[pairs.point] - samples[pairs.sample]) / bandwidth
+        total[pairs.points] = pairs.totals(np.exp(top[pairs.point] - 0.5 * distance**2))
+    return np.log(total) - top - (LOG_SQRT_2PI + np.log(bandwidth) + np.log(len(samples)))
 
 
 def _distance_to_nearest(points: NDArray[np.float64], ascending: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -9,11 +9,14 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.errors import InvalidInputError
+
 __all__ = [
     "LARGEST_PRODUCT",
     "NORMALIZATIONS",
     "FeatureSummary",
     "Preparation",
+    "checked_rows",
     "merge_summaries",
     "preparation_from",
     "summarize",
@@ -73,17 +76,22 @@ class Preparation:
         out[...] = prepared
         return out
 
-    def of_new(self, samples: NDArray, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    def of_new(self, samples: NDArray, out: NDArray[np.float32] | None = None, start: int = 0) -> NDArray[np.float32]:
         """(sample, input) raw samples that no survey has seen -> (sample, input) float32, finite.
 
-        A sample so far out that its products would leave float32 is drawn nearer along its own
-        direction: it stays farther out than anything else, and keeps its class.
+        NaN and infinity are refused, by their place counted from ``start``. A sample so far out that
+        its products would leave float32 is drawn nearer along its own direction: it stays farther out
+        than anything else, and keeps its class.
         """
         bound = LARGEST_PRODUCT / samples.shape[1]
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             prepared = self(samples, out)
-        far = np.flatnonzero(~(np.abs(prepared).max(axis=1, initial=0) <= bound))
+            # One look at all of them, which nearly always is enough.
+            if -bound <= prepared.min(initial=0) and prepared.max(initial=0) <= bound:
+                return prepared
+            far = np.flatnonzero(~(np.abs(prepared).max(axis=1, initial=0) <= bound))
         if len(far):
+            checked_rows(samples, start)
             wide = samples[far].astype(np.float64)
             # Quarters, and a largest value of one before scaling, keep every step within float64.
             rows = wide / 4 - self.shift / 4
@@ -92,6 +100,21 @@ class Preparation:
                 rows *= self.scale
             prepared[far] = rows * (bound / np.abs(rows).max(axis=1, keepdims=True))
         return prepared
+
+
+def checked_rows(rows: NDArray, start: int = 0) -> NDArray:
+    """(sample, input) raw samples, unchanged; NaN and infinity are refused with their place."""
+    if rows.dtype.kind == "f" and not _has_finite_sum(rows) and not np.isfinite(rows).all():
+        sample, feature = np.argwhere(~np.isfinite(rows))[0]
+        what = "NaN" if np.isnan(rows[sample, feature]) else "infinity"
+        raise InvalidInputError(f"Input X contains {what}, first in sample {start + sample}, feature {feature}")
+    return rows
+
+
+def _has_finite_sum(rows: NDArray) -> bool:
+    """Whether the sum is finite, so that every value is: a quick look that takes no memory."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.add.reduce(rows, axis=None)))
 
 
 def summarize(samples: NDArray, normalize: str | None) -> FeatureSummary:

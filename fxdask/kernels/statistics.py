@@ -25,7 +25,6 @@ __all__ = [
     "class_statistics",
     "node_tolerance",
     "sorted_classes",
-    "spread_of",
 ]
 
 MAD_TO_SIGMA = 0.6745
@@ -114,14 +113,6 @@ def sorted_classes(
             values = projected.gather(k, rows, scratch("of a class", (stop - start, count)))
             values.sort(axis=1)
             yield k, rows, SortedRows(values)
-
-
-def spread_of(
-    values: NDArray[np.float32], tolerance: NDArray[np.float64], spread: str
-) -> tuple[NDArray[np.float64], int]:
-    """(node, sample) values of one class -> (node,) spread with the same fallbacks, and how many were taken."""
-    sigma, source = spread_with_fallback(SortedRows(np.sort(values, axis=1)), spread, tolerance)
-    return sigma, int((source != SPREAD_SOURCES.index(spread)).sum())
 
 
 def _median(ordered: Ordered) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ __all__ = [
     "create_array",
 ]
 
-FORMAT = 2
+FORMAT = 3
 """Raised whenever an older fxdask could misread what a newer one writes."""
 
 
@@ -62,11 +62,14 @@ MODEL_ARRAYS = (
     ArraySpec("selected/projections", ("selected", "sample"), "float32", "selected"),
     ArraySpec("selected/bandwidth", ("class", "selected"), "float64"),
     ArraySpec("selected/spread", ("class", "selected"), "float64"),
+    ArraySpec("selected/density_error", ("class", "selected"), "float64"),
 )
 
 SCORE_ARRAYS = (
     ArraySpec("labels", ("sample",), "", "sample"),
     ArraySpec("scores", ("sample", "class"), "float64", "sample"),
+    # Dropped when the scores are finished: whether a chunk is complete, and what its scoring counted.
+    ArraySpec("chunks_done", ("chunk", "fact"), "int64", "chunk"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +24,11 @@ __all__ = [
     "address_of_mapped",
     "address_of_path",
     "decoded_bytes",
+    "fingerprint",
     "is_zarr_array",
     "open_rows",
     "read_all",
+    "rows_per_chunk",
     "shape_and_dtype",
     "source_of_zarr",
 ]
@@ -134,6 +137,27 @@ def decoded_bytes(source: ZarrAddress | NpyAddress) -> int:
     aligned = read % rows == 0 or rows % read == 0
     touched = (max(1, read // rows) if aligned else read // rows + 2) * -(-array.shape[1] // columns)
     return min(touched, zarr.config.get("async.concurrency")) * rows * columns * array.dtype.itemsize
+
+
+def rows_per_chunk(source: Source) -> int:
+    """Rows that are stored, so read, together; 0 where any range of rows can be read by itself."""
+    return int(source.open().chunks[0]) if isinstance(source, ZarrAddress) else 0
+
+
+def fingerprint(source: Source) -> str | None:
+    """A digest that changes when a file of the samples does: of names, sizes and times, not of the values.
+
+    None where there are no local files to look at.
+    """
+    if isinstance(source, np.ndarray) or (isinstance(source, ZarrAddress) and "://" in source.url):
+        return None
+    place = Path(source.file if isinstance(source, NpyAddress) else f"{source.url}/{source.path}")
+    files = [place] if place.is_file() else sorted(file for file in place.rglob("*") if file.is_file())
+    digest = hashlib.sha256(str(place).encode())
+    for file in files:
+        found = file.stat()
+        digest.update(f"{file.relative_to(place)}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
 
 
 def open_rows(source: Source, *, reuse: bool = False) -> RowReader:

@@ -1,4 +1,4 @@
-"""The score store: labels and class scores of a test set, one whole chunk per read."""
+"""The score store: labels and class scores of a test set, one whole chunk for each range of samples."""
 
 from __future__ import annotations
 
@@ -8,20 +8,38 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from fxdask.plan import rows_per_read
-from fxdask.store.group import Mode, begin_group, finish_group, open_group, stored_array, write_header, writing
+from fxdask.errors import StoreFormatError
+from fxdask.store.group import (
+    Mode,
+    begin_group,
+    finish_group,
+    has_chunk,
+    open_group,
+    reading,
+    stored_array,
+    write_header,
+    write_together,
+    writing,
+)
 from fxdask.store.layout import SCORE_ARRAYS, create_array
 
 __all__ = ["ScoreStore"]
 
+MARKS = "chunks_done"
+
 
 class ScoreStore:
-    """Labels (sample,) and log scores (sample, class) of one test set."""
+    """Labels (sample,) and log scores (sample, class) of one test set.
+
+    While it is unfinished it also has a mark for every chunk that is complete, with what that
+    chunk's scoring counted.
+    """
 
     def __init__(self, url: str, group: zarr.Group, header: dict[str, Any]) -> None:
         self.url = url
         self.header = header
         self._group = group
+        self._opened: dict[str, zarr.Array] = {}
 
     @classmethod
     def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ScoreStore:
@@ -29,26 +47,71 @@ class ScoreStore:
         return cls(url, *open_group(url, "scores", mode, finished=finished))
 
     @classmethod
-    def create(cls, url: str, n_samples: int, n_inputs: int, classes: NDArray, facts: dict[str, Any]) -> ScoreStore:
+    def create(
+        cls, url: str, n_samples: int, rows_per_chunk: int, classes: NDArray, facts: dict[str, Any]
+    ) -> ScoreStore:
         """Empty labels and scores, replacing what fxdask had there."""
         group = begin_group(url, "scores")
-        sizes = {"sample": n_samples, "class": len(classes)}
+        n_chunks = -(-n_samples // rows_per_chunk)
+        sizes = {"sample": n_samples, "class": len(classes), "chunk": n_chunks, "fact": 3}
         label_type = classes.dtype.str if classes.dtype.kind in "biuf" else "string"
         with writing(url):
             for spec in SCORE_ARRAYS:
-                create_array(group, spec, sizes, rows_per_read(n_inputs), spec.dtype or label_type)
-        header = write_header(group, url, "scores", {**facts, "n_samples": n_samples, "n_inputs": n_inputs})
+                length = rows_per_chunk if spec.chunked == "sample" else 1
+                create_array(group, spec, sizes, length, spec.dtype or label_type)
+        header = write_header(group, url, "scores", {**facts, "n_samples": n_samples, "rows_per_chunk": rows_per_chunk})
         return cls(url, group, header)
 
-    def write(self, start: int, labels: NDArray, scores: NDArray[np.float64]) -> None:
-        """Write the chunk that begins at this sample."""
+    def write(self, index: int, labels: NDArray, scores: NDArray[np.float64], facts: tuple[int, int]) -> None:
+        """Write one chunk of labels and scores, then its mark with the counts of samples that took a slow path."""
+        rows = self._rows(index, len(labels))
+        plain = labels if labels.dtype.kind in "biuf" else labels.astype(object)
         with writing(self.url):
-            rows = slice(start, start + len(labels))
-            stored_array(self._group, self.url, "scores")[rows] = scores
-            stored_array(self._group, self.url, "labels")[rows] = (
-                labels if labels.dtype.kind in "biuf" else labels.astype(object)
-            )
+            write_together([(self._array("scores"), rows, scores), (self._array("labels"), rows[:1], plain)])
+            self._array(MARKS)[index] = np.array([1, *facts])
+
+    def facts_of(self, index: int) -> tuple[int, int] | None:
+        """The counts of a chunk that is marked, and whose data are there; None of any other."""
+        marks = self._array(MARKS)
+        present = (
+            has_chunk(marks, (index, 0))
+            and has_chunk(self._array("scores"), (index, 0))
+            and has_chunk(self._array("labels"), (index,))
+        )
+        if not present:
+            return None
+        with reading(self.url, MARKS):
+            marked, n_exact, n_summed = np.asarray(marks[index]).tolist()
+        return (n_exact, n_summed) if marked == 1 else None
+
+    def read_scores(self, index: int) -> NDArray[np.float64]:
+        """(sample, class) one chunk of scores."""
+        with reading(self.url, "scores"):
+            return np.asarray(self._array("scores")[self._rows(index, self.header["rows_per_chunk"])])
+
+    def n_done(self) -> int:
+        """How many chunks are marked."""
+        return int((np.asarray(self._array(MARKS)[:, 0]) == 1).sum())
 
     def finish(self, **facts: Any) -> None:
-        """Mark the scores as complete."""
+        """Mark the scores as complete, once every chunk is there by name."""
+        for name in ("labels", "scores"):
+            array = self._array(name)
+            if array.nchunks_initialized != array.nchunks:
+                raise StoreFormatError(
+                    f"{self.url} is damaged: {name} has {array.nchunks_initialized} of its {array.nchunks} chunks; "
+                    "make the same call again"
+                )
         finish_group(self._group, self.url, self.header, **facts)
+        with writing(self.url):
+            del self._group[MARKS]
+
+    def _rows(self, index: int, length: int) -> tuple[slice, slice]:
+        start = index * self.header["rows_per_chunk"]
+        return slice(start, start + length), slice(None)
+
+    def _array(self, name: str) -> zarr.Array:
+        """One array, opened once: opening takes longer than writing a chunk."""
+        if name not in self._opened:
+            self._opened[name] = stored_array(self._group, self.url, name)
+        return self._opened[name]

@@ -1,0 +1,120 @@
+"""How a scoring is cut into ranges of samples, and what one of them takes: integer arithmetic, no arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fxdask.errors import MemoryPlanError
+from fxdask.plan import SHARE_OF_LIMIT, Resources, format_bytes, padded_length, rows_per_read, tile_shape
+
+__all__ = ["ScorePlan", "TestSet", "plan_scores", "rows_per_step"]
+
+TILES_PER_STEP = 10
+ROWS_OF_TERMS = 12
+
+
+def rows_per_step(n_inputs: int) -> int:
+    """Samples whose densities are looked up together.
+
+    Enough that NumPy's calls cost little beside their work, few enough for the processor's cache.
+    """
+    return TILES_PER_STEP * tile_shape(n_inputs).samples
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """What a plan must know of the samples to be scored."""
+
+    __test__ = False  # no test, whatever its name may say to a test runner
+
+    n_samples: int
+    n_inputs: int
+    itemsize: int = 4
+    rows_per_chunk: int = 0
+    """Samples that can only be read together; 0 where any range can be read by itself."""
+    copies: int = 1
+    """How often a range is in memory while it is read: encoded, decoded, put together."""
+    widened: bool = False
+    """Whether preparing a sample goes by way of float64."""
+
+
+@dataclass(frozen=True)
+class ScorePlan:
+    """Ranges of samples: each is one task, one read of whole chunks, and one chunk of the result.
+
+    Examples
+    --------
+    >>> from fxdask.score_plan import TestSet, plan_scores
+    >>> plan = plan_scores(TestSet(1_000_000, 784, rows_per_chunk=5_000), n_nodes=20, n_classes=2)
+    >>> plan.rows_per_task, plan.n_tasks
+    (5000, 200)
+    """
+
+    test_set: TestSet
+    n_nodes: int
+    n_classes: int
+    rows_per_task: int
+    bytes_allowed: int | None = None
+
+    @property
+    def n_tasks(self) -> int:
+        """Ranges there are."""
+        return -(-self.test_set.n_samples // self.rows_per_task)
+
+    @property
+    def task_bytes(self) -> int:
+        """The most that one task takes at any time."""
+        data, rows = self.test_set, self.rows_per_task
+        step = min(rows, rows_per_step(data.n_inputs))
+        tile = tile_shape(data.n_inputs).samples
+        raw = data.copies * rows * data.n_inputs * data.itemsize
+        prepared = tile * data.n_inputs * (4 + (3 * 8 if data.widened else 0))
+        products = 4 * (self.n_nodes * step + padded_length(self.n_nodes) * tile)
+        terms = 8 * step * (self.n_nodes + ROWS_OF_TERMS)
+        results = rows * (2 * 8 * self.n_classes + 2 * 8)
+        return raw + prepared + products + terms + results
+
+    def with_rows(self, rows_per_task: int) -> ScorePlan | None:
+        """The same with ranges of this length, if those fit into memory and are whole chunks."""
+        plan = replace(self, rows_per_task=rows_per_task)
+        whole = rows_per_task > 0 and rows_per_task % (self.test_set.rows_per_chunk or 1) == 0
+        return plan if whole and (self.bytes_allowed is None or plan.task_bytes <= self.bytes_allowed) else None
+
+
+def plan_scores(test_set: TestSet, n_nodes: int, n_classes: int, resources: Resources | None = None) -> ScorePlan:
+    """Choose ranges of whole chunks, about 16 MiB of float32, that fit into memory.
+
+    Parameters
+    ----------
+    test_set : TestSet
+    n_nodes, n_classes : int
+        Selected nodes and classes of the model.
+    resources : Resources, optional
+        Memory and threads; without them nothing is refused.
+
+    Returns
+    -------
+    ScorePlan
+
+    Examples
+    --------
+    >>> from fxdask.score_plan import TestSet, plan_scores
+    >>> plan_scores(TestSet(1_000_000, 784), n_nodes=20, n_classes=2).rows_per_task
+    4608
+    """
+    unit = test_set.rows_per_chunk or tile_shape(test_set.n_inputs).samples
+    wanted = max(1, rows_per_read(test_set.n_inputs) // unit)
+    plan = ScorePlan(test_set, n_nodes, n_classes, unit * wanted, None if resources is None else resources.per_task)
+    if resources is None:
+        return plan
+    while plan.task_bytes > resources.per_task and plan.rows_per_task > unit:
+        plan = replace(plan, rows_per_task=unit * max(1, plan.rows_per_task // unit // 2))
+    if plan.task_bytes > resources.per_task:
+        needed = int((plan.task_bytes * resources.threads + resources.baseline) / SHARE_OF_LIMIT)
+        what = "one chunk of X" if test_set.rows_per_chunk else "one tile of samples"
+        raise MemoryPlanError(
+            f"scoring {what} ({unit:,} samples) needs {format_bytes(plan.task_bytes)} but a task may use "
+            f"{format_bytes(max(0, resources.per_task))}; give each process at least {format_bytes(needed)} "
+            f"(memory_limit, or the worker's own), fewer threads, or X in smaller chunks"
+        )
+    return plan
