@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import cycle
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from fxdask.errors import InvalidInputError
 from fxdask.evidence import Tally
 from fxdask.kernels.preparation import checked_rows
-from fxdask.store.samples import Source, open_rows
+from fxdask.kernels.scratch import Scratch
+from fxdask.store.samples import Room, Source, open_rows
 
 __all__ = ["as_declared", "read_ahead", "read_range"]
 
@@ -39,7 +41,7 @@ def read_ahead(samples: Source, ranges: Iterable[tuple[int, int]], tally: Tally)
 
     Files may have changed since they were surveyed, so what is read from them is checked again.
     """
-    read = open_rows(samples, reuse=True)
+    read = open_rows(samples, _two_in_turn())
     if isinstance(samples, np.ndarray):
         for start, stop in ranges:
             yield start, read(start, stop)
@@ -55,3 +57,9 @@ def read_ahead(samples: Source, ranges: Iterable[tuple[int, int]], tally: Tally)
                 tally.bytes_read += rows.nbytes
                 yield here_start, rows
                 del rows
+
+
+def _two_in_turn() -> Room:
+    """Room for one read after the other: each is overwritten by the next but one."""
+    scratch, names = Scratch(), cycle(("this", "next"))
+    return lambda shape, dtype: scratch(next(names), shape, dtype)

@@ -5,20 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fxdask.errors import MemoryPlanError
-from fxdask.plan import SHARE_OF_LIMIT, Resources, format_bytes, padded_length, rows_per_read, tile_shape
+from fxdask.plan import MIB, SHARE_OF_LIMIT, Resources, format_bytes, tile_shape
 
 __all__ = ["ScorePlan", "TestSet", "plan_scores", "rows_per_step"]
 
-TILES_PER_STEP = 10
-ROWS_OF_TERMS = 12
+BYTES_PER_TASK = 64 * MIB
+LANES = 4
+LOOKUPS_PER_STEP = 2**18
+BYTES_PER_LOOKUP = 9 * 8 + 4
 
 
-def rows_per_step(n_inputs: int) -> int:
-    """Samples whose densities are looked up together.
+def rows_per_tile(n_inputs: int) -> int:
+    """Samples of one product with the few selected rows: half of what is best for many rows, for the cache's sake."""
+    return tile_shape(n_inputs).samples // 2
 
-    Enough that NumPy's calls cost little beside their work, few enough for the processor's cache.
-    """
-    return TILES_PER_STEP * tile_shape(n_inputs).samples
+
+def padded_rows(n_nodes: int) -> int:
+    """Selected rows in whole vectors."""
+    return -(-n_nodes // LANES) * LANES
+
+
+def rows_per_step(n_inputs: int, n_used: int) -> int:
+    """Samples whose densities are looked up together, at ``n_used`` nodes: enough that a call has much to do."""
+    tile = rows_per_tile(n_inputs)
+    return tile * max(1, LOOKUPS_PER_STEP // (n_used * tile))
 
 
 @dataclass(frozen=True)
@@ -45,13 +55,15 @@ class ScorePlan:
     Examples
     --------
     >>> from fxdask.score_plan import TestSet, plan_scores
-    >>> plan = plan_scores(TestSet(1_000_000, 784, rows_per_chunk=5_000), n_nodes=20, n_classes=2)
+    >>> plan = plan_scores(TestSet(1_000_000, 784, rows_per_chunk=5_000), n_nodes=20, n_used=10, n_classes=2)
     >>> plan.rows_per_task, plan.n_tasks
     (5000, 200)
     """
 
     test_set: TestSet
     n_nodes: int
+    n_used: int
+    """Nodes of the class that uses the most."""
     n_classes: int
     rows_per_task: int
     bytes_allowed: int | None = None
@@ -65,12 +77,12 @@ class ScorePlan:
     def task_bytes(self) -> int:
         """The most that one task takes at any time."""
         data, rows = self.test_set, self.rows_per_task
-        step = min(rows, rows_per_step(data.n_inputs))
-        tile = tile_shape(data.n_inputs).samples
+        step = min(rows, rows_per_step(data.n_inputs, self.n_used))
+        tile = rows_per_tile(data.n_inputs)
         raw = data.copies * rows * data.n_inputs * data.itemsize
         prepared = tile * data.n_inputs * (4 + (3 * 8 if data.widened else 0))
-        products = 4 * (self.n_nodes * step + padded_length(self.n_nodes) * tile)
-        terms = 8 * step * (self.n_nodes + ROWS_OF_TERMS)
+        products = 4 * (self.n_nodes * step + padded_rows(self.n_nodes) * tile)
+        terms = step * (self.n_used * BYTES_PER_LOOKUP + 6 * 8)
         results = rows * (2 * 8 * self.n_classes + 2 * 8)
         return raw + prepared + products + terms + results
 
@@ -81,14 +93,16 @@ class ScorePlan:
         return plan if whole and (self.bytes_allowed is None or plan.task_bytes <= self.bytes_allowed) else None
 
 
-def plan_scores(test_set: TestSet, n_nodes: int, n_classes: int, resources: Resources | None = None) -> ScorePlan:
-    """Choose ranges of whole chunks, about 16 MiB of float32, that fit into memory.
+def plan_scores(
+    test_set: TestSet, n_nodes: int, n_used: int, n_classes: int, resources: Resources | None = None
+) -> ScorePlan:
+    """Choose ranges of whole chunks, up to 64 MiB of float32, that fit into memory.
 
     Parameters
     ----------
     test_set : TestSet
-    n_nodes, n_classes : int
-        Selected nodes and classes of the model.
+    n_nodes, n_used, n_classes : int
+        Selected nodes, nodes of the class that uses the most, and classes.
     resources : Resources, optional
         Memory and threads; without them nothing is refused.
 
@@ -99,12 +113,14 @@ def plan_scores(test_set: TestSet, n_nodes: int, n_classes: int, resources: Reso
     Examples
     --------
     >>> from fxdask.score_plan import TestSet, plan_scores
-    >>> plan_scores(TestSet(1_000_000, 784), n_nodes=20, n_classes=2).rows_per_task
+    >>> plan_scores(TestSet(1_000_000, 784), n_nodes=20, n_used=10, n_classes=2).rows_per_task
     4608
     """
     unit = test_set.rows_per_chunk or tile_shape(test_set.n_inputs).samples
-    wanted = max(1, rows_per_read(test_set.n_inputs) // unit)
-    plan = ScorePlan(test_set, n_nodes, n_classes, unit * wanted, None if resources is None else resources.per_task)
+    wanted = max(1, BYTES_PER_TASK // (4 * test_set.n_inputs * unit))
+    plan = ScorePlan(
+        test_set, n_nodes, n_used, n_classes, unit * wanted, None if resources is None else resources.per_task
+    )
     if resources is None:
         return plan
     while plan.task_bytes > resources.per_task and plan.rows_per_task > unit:

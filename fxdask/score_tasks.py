@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.evidence import Work, merge_work, peak_bytes, this_process
-from fxdask.kernels.decision import FittedNetwork, Scored
-from fxdask.reading import read_range
-from fxdask.store.samples import Source
+from fxdask.kernels.decision import FittedNetwork, Scored, merge_scored
+from fxdask.store.samples import Source, read_pieces
 from fxdask.store.scores import ScoreStore
 from fxdask.threads import one_blas_thread
 
@@ -44,6 +43,12 @@ class ScoreJob:
         """The store to write into, opened once in every process."""
         return ScoreStore.open(self.store, "r+", finished=False)
 
+    def confusion(self, truth: NDArray[np.integer], scores: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(sample,) true labels by their places, (sample, class) scores -> (true, given) counts."""
+        given = self.known[scores.argmax(axis=1)]
+        pairs = np.bincount(truth.astype(np.intp) * self.n_known + given, minlength=self.n_known**2)
+        return pairs.reshape(self.n_known, self.n_known)
+
     def __getstate__(self) -> dict[str, Any]:
         """What travels to workers: nothing that a process keeps for itself."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -51,13 +56,15 @@ class ScoreJob:
 
 @dataclass(frozen=True)
 class ScoreSummary:
-    """What comes back from one range or from several: small, whatever the number of samples."""
+    """What comes back from one range or from several: small, whatever the number of samples.
+
+    The slow ways are counted of the samples that were not there already.
+    """
 
     n_samples: int
     n_exact: int
     n_summed: int
-    n_chunks_resumed: int
-    n_samples_resumed: int
+    n_resumed: int
     processes: dict[str, Work]
     confusion: NDArray[np.int64] | None
     """(true label, given label) counts, where the true labels are known."""
@@ -71,8 +78,7 @@ def merge_score_summaries(parts: Iterable[ScoreSummary]) -> ScoreSummary:
         sum(part.n_samples for part in parts),
         sum(part.n_exact for part in parts),
         sum(part.n_summed for part in parts),
-        sum(part.n_chunks_resumed for part in parts),
-        sum(part.n_samples_resumed for part in parts),
+        sum(part.n_resumed for part in parts),
         merge_work(part.processes for part in parts),
         np.sum(counted, axis=0) if counted else None,
     )
@@ -87,7 +93,20 @@ def tabulate(network: FittedNetwork, k: int, u: int) -> float:
 @one_blas_thread()
 def log_score_rows(network: FittedNetwork, samples: Source, start: int, stop: int | None) -> Scored:
     """Range of raw samples -> their scores."""
-    return network.log_scores(read_range(samples, start, stop), start)
+    return _scored(network, samples, start, stop)[0]
+
+
+def _scored(network: FittedNetwork, samples: Source, start: int, stop: int | None) -> tuple[Scored, int]:
+    """Range of raw samples, or with no ``stop`` the range itself -> its scores, and the bytes it has."""
+    if stop is None:
+        pieces = [np.asarray(samples)]
+    else:
+        pieces = read_pieces(samples, start, stop, partial(network.scratch, "raw"))
+    n_bytes, parts, place = sum(piece.nbytes for piece in pieces), [], start
+    for piece in pieces:
+        parts.append(network.log_scores(piece, place))
+        place += len(piece)
+    return merge_scored(parts, network.n_classes), n_bytes
 
 
 def log_score_block(network: FittedNetwork, rows: NDArray, block_info: Any = None) -> NDArray[np.float64]:
@@ -100,26 +119,20 @@ def log_score_block(network: FittedNetwork, rows: NDArray, block_info: Any = Non
 def score_rows(
     job: ScoreJob, samples: Source, truth: NDArray[np.integer] | None, index: int, start: int, stop: int | None
 ) -> ScoreSummary:
-    """Range of raw samples -> their chunk of labels and scores in the store, then its mark.
+    """Range of raw samples -> their chunk of labels and scores in the store.
 
-    A marked chunk is not scored again, so running a task twice does no harm.
+    A chunk that is there is not scored again, so running a task twice does no harm.
     """
     store = job.opened_store
-    facts = store.facts_of(index)
-    if facts is not None:
-        n_exact, n_summed = facts
-        scores, work, resumed = store.read_scores(index), {}, 1
+    if store.is_done(index):
+        scores = store.read_scores(index)
+        summary = ScoreSummary(len(scores), 0, 0, len(scores), {}, None)
     else:
-        rows = read_range(samples, start, stop)
-        scored = job.network.log_scores(rows, start)
-        scores, n_exact, n_summed, resumed = scored.scores, scored.n_exact, scored.n_summed, 0
-        bytes_read = 0 if isinstance(samples, np.ndarray) and stop is not None else rows.nbytes
-        del rows
-        store.write(index, job.classes[scores.argmax(axis=1)], scores, (n_exact, n_summed))
+        scored, n_bytes = _scored(job.network, samples, start, stop)
+        # What the caller has in memory anyway was not read.
+        bytes_read = 0 if isinstance(samples, np.ndarray) and stop is not None else n_bytes
+        scores = scored.scores
+        store.write(index, job.classes[scores.argmax(axis=1)], scores)
         work = {this_process(): Work(1, bytes_read, 1, 0, peak_bytes())}
-    confusion = None
-    if truth is not None:
-        given = job.known[scores.argmax(axis=1)]
-        pairs = np.bincount(truth.astype(np.intp) * job.n_known + given, minlength=job.n_known**2)
-        confusion = pairs.reshape(job.n_known, job.n_known)
-    return ScoreSummary(len(scores), n_exact, n_summed, resumed, resumed * len(scores), work, confusion)
+        summary = ScoreSummary(len(scores), scored.n_exact, scored.n_summed, 0, work, None)
+    return summary if truth is None else replace(summary, confusion=job.confusion(truth, scores))

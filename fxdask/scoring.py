@@ -61,7 +61,7 @@ class BatchScores:
     n_resumed : int
         Samples that an earlier call, which was stopped, had scored already.
     exact_share : float
-        Share of the samples whose two best classes were so close that every kernel was summed.
+        Share of the samples scored by this call whose two best classes were so close that every kernel was summed.
     summed_share : float
         Share of the densities at a place that no table covers, summed over the samples that count there.
     accuracy : float or None
@@ -195,14 +195,14 @@ def _result(
     accuracy: float | None,
 ) -> BatchScores:
     n_densities = sum(len(network.used(k)) for k in range(network.n_classes))
-    n_samples = max(1, summary.n_samples)
+    n_scored = max(1, summary.n_samples - summary.n_resumed)
     return BatchScores(
         store,
         summary.n_samples,
         seconds,
-        summary.n_samples_resumed,
-        summary.n_exact / n_samples,
-        summary.n_summed / (n_samples * n_densities),
+        summary.n_resumed,
+        summary.n_exact / n_scored,
+        summary.n_summed / (n_scored * n_densities),
         accuracy,
         summary.confusion,
         None if truth is None else truth.labels,
@@ -243,7 +243,7 @@ def _planned(samples: Samples, network: FittedNetwork, memory_limit: Any) -> Sco
     test_set = TestSet(samples.n_samples, samples.n_inputs, samples.dtype.itemsize, chunk, copies, widened)
     here = isinstance(handle, np.ndarray) or active_client() is None
     resources = measured_resources(memory_limit, here=here)
-    return plan_scores(test_set, len(network.nodes), network.n_classes, resources)
+    return plan_scores(test_set, len(network.nodes), network.n_used, network.n_classes, resources)
 
 
 def _uniform_rows(array: DaskArray) -> int:

@@ -50,8 +50,8 @@ def test_the_next_range_is_read_while_this_one_is_used(tmp_path, monkeypatch):
     np.save(tmp_path / "X.npy", X)
     began = []
 
-    def opened(samples, *, reuse):
-        read = open_rows(samples, reuse=reuse)
+    def opened(samples, room):
+        read = open_rows(samples, room)
 
         def noted(start, stop):
             began.append(start)

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft, rfftfreq
 
+from fxdask.kernels.lookup import Lookup
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.table import DensityTable
 
@@ -59,7 +60,8 @@ def densities(
         chosen = slice(None) if len(rows) == len(length) else rows
         if n_places > LONGEST_GRID:
             for row in rows.tolist():
-                result[row] = np.exp(DensityTable(ascending[row], float(bandwidth[row])).log_density(points[row])[0])
+                tables = Lookup([DensityTable(ascending[row], float(bandwidth[row]))])
+                result[row] = np.exp(tables.log_density(points[row : row + 1], scratch)[0][0])
         else:
             result[chosen] = _by_transform(points[chosen], ascending[chosen], bandwidth[chosen], n_places, scratch)
     return result

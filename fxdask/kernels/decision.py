@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from threading import local
 from typing import Any
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError
 from fxdask.kernels.density import log_density
+from fxdask.kernels.lookup import Lookup
 from fxdask.kernels.preparation import Preparation
 from fxdask.kernels.projection import pad_rows
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.table import DensityTable
-from fxdask.plan import padded_length, tile_shape
-from fxdask.score_plan import rows_per_step
+from fxdask.score_plan import padded_rows, rows_per_step, rows_per_tile
 
 __all__ = ["COMBINATIONS", "DENSITIES", "FittedNetwork", "Scored", "class_probabilities", "merge_scored"]
 
@@ -29,8 +29,6 @@ DENSITIES = ("table", "exact")
 # Scores are float64 sums of logarithms: a few units in the last place of each, whichever way they came about.
 ROUNDING_PER_TERM = 1e-12
 ROUNDING_SHARE = 1e-14
-
-_LogDensity = Callable[[int, int, NDArray[np.float32]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -76,8 +74,9 @@ class FittedNetwork:
 
     def __post_init__(self) -> None:
         self._tables: dict[tuple[int, int], DensityTable] = {}
+        self._lookups: dict[int, Lookup] = {}
         self._threads = local()
-        self._padded = pad_rows(self.weights, padded_length(len(self.weights)))
+        self._padded = pad_rows(self.weights, padded_rows(len(self.weights)))
 
     def __getstate__(self) -> dict[str, Any]:
         # Tables travel no further than this process: making them again is cheaper than sending them.
@@ -96,6 +95,11 @@ class FittedNetwork:
     def n_classes(self) -> int:
         """Classes to choose from."""
         return len(self.log_priors)
+
+    @property
+    def n_used(self) -> int:
+        """Nodes of the class that uses the most."""
+        return max(len(self.used(k)) for k in range(self.n_classes))
 
     def with_density(self, density: str) -> FittedNetwork:
         """The same network, its tables shared, that looks densities up ("table") or sums every kernel ("exact")."""
@@ -130,6 +134,12 @@ class FittedNetwork:
             self._tables[k, u] = DensityTable(self._ascending(k, u), float(self.bandwidth[k, u]))
         return self._tables[k, u]
 
+    def _lookup(self, k: int) -> Lookup:
+        """All tables of one class."""
+        if k not in self._lookups:
+            self._lookups[k] = Lookup([self.table(k, u) for u in self.used(k)])
+        return self._lookups[k]
+
     def density_error(self) -> NDArray[np.float64]:
         """(class, u) bound on the relative error of each tabulated density; NaN where a class does not use a node."""
         error = np.full(self.member.shape, np.nan)
@@ -144,7 +154,7 @@ class FittedNetwork:
         Products run on tiles at fixed places of the whole set, so that a sample's score does not
         depend on how the set was cut.
         """
-        per_step = rows_per_step(self.n_inputs)
+        per_step = rows_per_step(self.n_inputs, self.n_used)
         parts = []
         for low in range(0, len(samples), per_step):
             values = self._values(samples[low : low + per_step], start + low)
@@ -153,7 +163,7 @@ class FittedNetwork:
 
     def _values(self, samples: NDArray, start: int) -> NDArray[np.float32]:
         """(sample, input) raw samples -> (u, sample) node values."""
-        scratch, per_tile, stop = self._scratch(), tile_shape(self.n_inputs).samples, start + len(samples)
+        scratch, per_tile, stop = self.scratch, rows_per_tile(self.n_inputs), start + len(samples)
         values = scratch("values", (len(self.nodes), len(samples)))
         prepared = scratch("prepared", (per_tile, self.n_inputs))
         product = scratch("product", (len(self._padded), per_tile))
@@ -161,13 +171,21 @@ class FittedNetwork:
             low, high = max(anchor, start), min(anchor + per_tile, stop)
             inside = slice(low - anchor, high - anchor)
             prepared[: inside.start], prepared[inside.stop :] = 0, 0
-            self.preparation.of_new(samples[low - start : high - start], prepared[inside], low)
-            np.matmul(self._padded, prepared.T, out=product)
+            some = samples[low - start : high - start]
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.preparation(some, prepared[inside])
+                np.matmul(self._padded, prepared.T, out=product)
+                is_good = np.isfinite(product.sum())
+            if not is_good:
+                # Not a number, or a sample too far out for float32: looked at one by one.
+                self.preparation.of_new(some, prepared[inside], low)
+                np.matmul(self._padded, prepared.T, out=product)
             values[:, low - start : high - start] = product[: len(self.nodes), inside]
         return values
 
-    def _scratch(self) -> Scratch:
-        """Room for this thread's arrays."""
+    @property
+    def scratch(self) -> Scratch:
+        """Room for this thread's arrays, from one range of samples to the next."""
         if not hasattr(self._threads, "scratch"):
             self._threads.scratch = Scratch()
         return self._threads.scratch
@@ -183,20 +201,42 @@ class FittedNetwork:
         largest score is always that of the exact sums.
         """
         if self.density == "exact":
-            return Scored(self._joined_scores(values, self._exact), values.shape[1])
-        summed = 0
-
-        def looked_up(k: int, u: int, points: NDArray[np.float32]) -> NDArray[np.float64]:
-            nonlocal summed
-            result, n_summed = self.table(k, u).log_density(points)
-            summed += n_summed
-            return result
-
-        scores = self._joined_scores(values, looked_up)
+            return Scored(self._exact_scores(values), values.shape[1])
+        scores, n_summed = np.empty((values.shape[1], self.n_classes)), 0
+        for k in range(self.n_classes):
+            terms, summed = self._lookup(k).log_density(values[self.used(k)], self.scratch)
+            scores[:, k] = self._joined(k, terms)
+            n_summed += summed
         doubtful = np.flatnonzero(~self._is_certain(scores))
         if len(doubtful):
-            scores[doubtful] = self._joined_scores(values[:, doubtful], self._exact)
-        return Scored(scores, len(doubtful), summed)
+            scores[doubtful] = self._exact_scores(values[:, doubtful])
+        return Scored(scores, len(doubtful), n_summed)
+
+    def _exact_scores(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(u, sample) node values -> (sample, class) ln y from all kernels."""
+        scores = np.empty((values.shape[1], self.n_classes))
+        for k in range(self.n_classes):
+            terms = np.empty((len(self.used(k)), values.shape[1]))
+            for term, u in zip(terms, self.used(k), strict=True):
+                term[...] = log_density(values[u], self._ascending(k, u), float(self.bandwidth[k, u]))
+            scores[:, k] = self._joined(k, terms)
+        return scores
+
+    def _joined(self, k: int, terms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(used node, sample) log densities of one class, which are spent -> (sample,) ln y.
+
+        Rows are added one after the other: a sum along the first axis would be rounded otherwise for one sample alone.
+        """
+        if self.combine == "log":
+            return sum(terms, np.zeros(terms.shape[1])) + self.log_priors[k]
+        if self.combine == "scaled":
+            # A class that is constant at a node is as wide as its bandwidth.
+            width = np.where(self.spread[k] > 0, self.spread[k], self.bandwidth[k])
+            terms += np.log(width[self.used(k)])[:, None]
+        top = terms.max(axis=0)
+        terms -= top
+        total = sum(np.exp(terms, out=terms), np.zeros_like(top))
+        return np.log(total, out=total) + top + self.log_priors[k]
 
     def _is_certain(self, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
         """(sample, class) scores from tables -> whether the largest is the largest of the exact scores too."""
@@ -207,45 +247,15 @@ class FittedNetwork:
         rounding = ROUNDING_PER_TERM * max(map(len, errors)) + ROUNDING_SHARE * (np.abs(best) + np.abs(second))
         return best - second > 2 * (worst + rounding)
 
-    def _joined_scores(self, values: NDArray[np.float32], log_density_of: _LogDensity) -> NDArray[np.float64]:
-        """(u, sample) node values -> (sample, class) ln y, with densities from the given function."""
-        scores = np.empty((values.shape[1], self.n_classes))
-        for k, log_prior in enumerate(self.log_priors):
-            terms = (log_density_of(k, u, values[u]) for u in self.used(k))
-            if self.combine == "log":
-                joined = sum(terms, np.zeros(values.shape[1]))
-            elif self.combine == "scaled":
-                # A class that is constant at a node is as wide as its bandwidth.
-                width = np.where(self.spread[k] > 0, self.spread[k], self.bandwidth[k])
-                joined = _log_sum([term + np.log(width[u]) for term, u in zip(terms, self.used(k), strict=True)])
-            else:
-                joined = _log_sum(list(terms))
-            scores[:, k] = joined + log_prior
-        return scores
-
-    def _exact(self, k: int, u: int, points: NDArray[np.float32]) -> NDArray[np.float64]:
-        return log_density(points, self._ascending(k, u), float(self.bandwidth[k, u]))
-
     def _ascending(self, k: int, u: int) -> NDArray[np.float32]:
         return self.projections[u, self.class_slices[k]]
-
-
-def _log_sum(terms: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Rows of logarithms -> the log of their sum, place by place, always added in this order."""
-    top = terms[0].copy()
-    for term in terms[1:]:
-        np.maximum(top, term, out=top)
-    total = np.zeros_like(top)
-    for term in terms:
-        difference = term - top
-        total += np.exp(difference, out=difference)
-    return np.log(total, out=total) + top
 
 
 def _two_largest(scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(sample, class) scores -> (sample,) the largest and the second largest."""
     if scores.shape[1] == 2:
-        return scores.max(axis=1), scores.min(axis=1)
+        first, second = scores.T  # NumPy's own maximum along so short an axis takes much longer
+        return np.maximum(first, second), np.minimum(first, second)
     ordered = np.partition(scores, (-2, -1), axis=1)
     return ordered[:, -1], ordered[:, -2]
 

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import comb
 
-from fxdask.kernels.density import LOG_SQRT_2PI, log_density_nearby
+from fxdask.kernels.density import LOG_SQRT_2PI, log_density, log_density_nearby
 from fxdask.kernels.tails import TAIL_ERROR, Tail, fourth_derivative_bound
 
 __all__ = ["LARGEST_ERROR", "DensityTable"]
@@ -44,8 +44,8 @@ LARGEST_ERROR = 4e-7
 
 CELL_ERROR = 3e-7
 STEP = 0.5
-PIECES = 8
-ORDER = 10
+PIECES = 16
+ORDER = 12
 REACH = 6.0
 # Samples beyond this many steps of a node add less than exp(-48) of its density for each sample there is.
 FARTHEST = 24
@@ -54,11 +54,13 @@ MOST_CELLS = 2**10
 SAMPLES_AT_A_TIME = 2**14
 # Of the coordinates, sums and coefficients, each some hundred operations long.
 ROUNDING = 1e-9
+# So many are summed sooner than those that count are found.
+FEW_KERNELS = 2**15
 LEBESGUE = 1.64
 
 
 class DensityTable:
-    """The log of one Gaussian kernel density, looked up.
+    """The log of one Gaussian kernel density, to be looked up (:class:`fxdask.kernels.lookup.Lookup`).
 
     Parameters
     ----------
@@ -70,6 +72,10 @@ class DensityTable:
     error : float
         Bound on the error of any log density it gives, besides rounding in proportion to that
         log: the relative error of the density.
+    rows : (row, power) cubics of ln f along a piece; row 0, for points that have no piece, is NaN
+    row_of_piece : (piece,) which row, 0 for those left out and for the first and the last
+    origin, pieces_per_unit, first_piece : float
+        A value z lies in piece ``(z - origin) * pieces_per_unit + first_piece``.
     """
 
     def __init__(self, ascending: NDArray[np.float32], bandwidth: float) -> None:
@@ -77,27 +83,26 @@ class DensityTable:
         self.bandwidth = bandwidth
         self._log_scale = LOG_SQRT_2PI + log(bandwidth) + log(len(ascending))
         # From the middle sample: where the range is very long, the digits are needed there.
-        self._origin = np.float64(ascending[len(ascending) // 2])
-        places = (ascending.astype(np.float64) - self._origin) / bandwidth
+        self.origin = np.float64(ascending[len(ascending) // 2])
+        places = (ascending.astype(np.float64) - self.origin) / bandwidth
         first, cells = _covered_cells(places)
         coefficients, error = _cell_polynomials(places, cells + first)
         kept = error <= CELL_ERROR
         self.error = max(float(error[kept].max(initial=0.0)), TAIL_ERROR)
-        # Row 0 is for points that have no cell.
         coefficients = coefficients[kept].reshape(-1, 4)
         coefficients[:, 0] -= self._log_scale
-        self._rows = np.concatenate([np.full((1, 4), np.nan), coefficients])
+        self.rows = np.concatenate([np.full((1, 4), np.nan), coefficients])
         n_cells = int(cells[-1]) + 1 if len(cells) else 0
         of_piece = np.zeros((n_cells, PIECES), np.intp)
         of_piece[cells[kept]] = 1 + np.arange(len(coefficients)).reshape(-1, PIECES)
-        self._row_of_piece = np.concatenate([[0], of_piece.ravel(), [0]])
-        self._per_unit = PIECES / STEP / bandwidth
-        self._start = 1 - (first - 0.5) * PIECES
+        self.row_of_piece = np.concatenate([[0], of_piece.ravel(), [0]])
+        self.pieces_per_unit = PIECES / STEP / bandwidth
+        self.first_piece = 1 - (first - 0.5) * PIECES
 
     @property
     def n_bytes(self) -> int:
         """Memory of the table, besides that of the samples."""
-        return self._rows.nbytes + self._row_of_piece.nbytes
+        return self.rows.nbytes + self.row_of_piece.nbytes
 
     @cached_property
     def _tails(self) -> tuple[Tail, Tail]:
@@ -106,37 +111,19 @@ class DensityTable:
         below, above = values - values[0], (values[-1] - values)[::-1]
         return Tail(below / self.bandwidth), Tail(above / self.bandwidth)
 
-    def log_density(self, points: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
-        """(point,) values -> (point,) log density, and how many of them had to be summed."""
-        place = np.subtract(points, self._origin, dtype=np.float64)
-        place *= self._per_unit
-        place += self._start
-        np.clip(place, 0, len(self._row_of_piece) - 1, out=place)
-        piece = place.astype(np.intp)
-        place -= piece
-        rows = np.take(self._rows, np.take(self._row_of_piece, piece), axis=0)
-        result = rows[:, 3] * place
-        for power in (2, 1):
-            result += rows[:, power]
-            result *= place
-        result += rows[:, 0]
-        missing = np.flatnonzero(np.isnan(result))
-        if not len(missing):
-            return result, 0
-        result[missing], n_summed = self._beyond_the_table(points[missing])
-        return result, n_summed
-
-    def _beyond_the_table(self, points: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
+    def beyond(self, points: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
         """(point,) values without a cell -> (point,) log density by the tails or by summing, and how many of these."""
         result = np.full(len(points), np.nan)
-        values = points.astype(np.float64)
-        for tail, edge, sign in zip(self._tails, self.ascending[[0, -1]].astype(np.float64), (-1, 1), strict=True):
-            distance = (values - edge) * (sign / self.bandwidth)
-            inside = np.flatnonzero(distance >= tail.start)
-            result[inside] = tail.log_sum(distance[inside])
-        result -= self._log_scale
+        values, edges = points.astype(np.float64), self.ascending[[0, -1]].astype(np.float64)
+        for side, sign in enumerate((-1, 1)):
+            distance = (values - edges[side]) * (sign / self.bandwidth)
+            inside = np.flatnonzero(distance >= Tail.start)
+            if len(inside):
+                result[inside] = self._tails[side].log_sum(distance[inside]) - self._log_scale
         missing = np.flatnonzero(np.isnan(result))
-        result[missing] = log_density_nearby(points[missing], self.ascending, self.bandwidth)
+        if len(missing):
+            summed = log_density if len(missing) * len(self.ascending) <= FEW_KERNELS else log_density_nearby
+            result[missing] = summed(points[missing], self.ascending, self.bandwidth)
         return result, len(missing)
 
 

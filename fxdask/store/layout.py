@@ -68,8 +68,6 @@ MODEL_ARRAYS = (
 SCORE_ARRAYS = (
     ArraySpec("labels", ("sample",), "", "sample"),
     ArraySpec("scores", ("sample", "class"), "float64", "sample"),
-    # Dropped when the scores are finished: whether a chunk is complete, and what its scoring counted.
-    ArraySpec("chunks_done", ("chunk", "fact"), "int64", "chunk"),
 )
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zarr
 import zarr.errors
 from numpy.typing import NDArray
+from zarr.buffer.cpu import NDBuffer
 
 from fxdask.errors import InvalidInputError
 from fxdask.plan import rows_per_read
 
 __all__ = [
     "NpyAddress",
+    "Room",
     "RowReader",
     "Source",
     "ZarrAddress",
@@ -28,12 +30,15 @@ __all__ = [
     "is_zarr_array",
     "open_rows",
     "read_all",
+    "read_pieces",
     "rows_per_chunk",
     "shape_and_dtype",
     "source_of_zarr",
 ]
 
 RowReader = Callable[[int, int], NDArray]
+Room = Callable[[tuple[int, ...], np.dtype], NDArray]
+"""Shape and type -> an array of anything, to be read into."""
 
 
 @dataclass(frozen=True)
@@ -160,17 +165,62 @@ def fingerprint(source: Source) -> str | None:
     return digest.hexdigest()
 
 
-def open_rows(source: Source, *, reuse: bool = False) -> RowReader:
-    """An array or address -> a function of (start, stop) that gives those rows.
+def open_rows(source: Source, room: Room | None = None) -> RowReader:
+    """An array or address -> a function of (start, stop) that gives those rows, read into the room where there is one.
 
-    With ``reuse`` the rows may be overwritten by the next read but one.
+    Fresh memory has to be mapped and cleared for every read, which takes as long as reading.
+    """
+    if isinstance(source, ZarrAddress):
+        return _zarr_reader(source.open(), room)
+    if isinstance(source, NpyAddress):
+        return _npy_reader(source, room or np.empty)
+    return lambda start, stop: source[start:stop]
+
+
+def read_pieces(source: Source, start: int, stop: int, room: Room | None = None) -> list[NDArray]:
+    """The rows of a range, in consecutive pieces of their own: of a Zarr array its chunks as they were decoded.
+
+    Reading the range in one piece would copy them all once more. Where chunks are narrower than
+    rows they are put together, in the room if there is one.
     """
     if isinstance(source, ZarrAddress):
         array = source.open()
-        return lambda start, stop: np.asarray(array[start:stop])
-    if isinstance(source, NpyAddress):
-        return _npy_reader(source, reuse=reuse)
-    return lambda start, stop: source[start:stop]
+        caught = _caught_chunks(array, start, min(stop, array.shape[0]))
+        if caught is not None:
+            return caught
+    return [open_rows(source, room)(start, stop)]
+
+
+class _Catcher(NDBuffer):
+    """What Zarr takes for the array to read into, and which keeps what it is given instead of copying it."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        nothing: Any = np.broadcast_to(np.empty((), dtype), shape)
+        super().__init__(nothing)
+        self.caught: list[tuple[Any, Any]] = []
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.caught.append((key, value))
+
+
+def _caught_chunks(array: zarr.Array, start: int, stop: int) -> list[NDArray] | None:
+    """The decoded chunks of these rows in order; None where they do not make up whole rows, each one once."""
+    if array.chunks[1] < array.shape[1] or stop <= start:
+        return None
+    catcher = _Catcher((stop - start, array.shape[1]), array.dtype)
+    array.get_basic_selection((slice(start, stop),), out=catcher)
+    parts: dict[int, NDArray] = {}
+    for key, value in catcher.caught:
+        # A chunk that was never written is no array but one value.
+        if not isinstance(value, NDBuffer) or not isinstance(key, tuple) or not isinstance(key[0], slice):
+            return None
+        parts[key[0].start or 0] = value.as_numpy_array()
+    place = 0
+    for first in sorted(parts):
+        if first != place or parts[first].shape[1:] != array.shape[1:] or parts[first].dtype != array.dtype:
+            return None
+        place += len(parts[first])
+    return [parts[first] for first in sorted(parts)] if place == stop - start else None
 
 
 def read_all(source: Source) -> NDArray:
@@ -178,27 +228,33 @@ def read_all(source: Source) -> NDArray:
     return open_rows(source)(0, shape_and_dtype(source)[0][0])
 
 
-def _npy_reader(source: NpyAddress, *, reuse: bool) -> RowReader:
+def _zarr_reader(array: zarr.Array, room: Room | None) -> RowReader:
+    def read(start: int, stop: int) -> NDArray:
+        if room is None:
+            return np.asarray(array[start:stop])
+        stop = min(stop, array.shape[0])
+        into = room((max(0, stop - start), *array.shape[1:]), array.dtype)
+        array.get_basic_selection((slice(start, stop),), out=NDBuffer.from_numpy_array(into))
+        return into
+
+    return read
+
+
+def _npy_reader(source: NpyAddress, room: Room) -> RowReader:
     shape, dtype, first = source.header()
     bytes_per_row = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
-    # Fresh memory has to be mapped and cleared for every read, which takes as long as reading.
-    buffers: deque[NDArray[np.uint8]] = deque([np.empty(0, np.uint8)] * 2)
 
     def read(start: int, stop: int) -> NDArray:
-        n_rows = max(0, min(stop, shape[0]) - start)
-        n_bytes = n_rows * bytes_per_row
-        buffers.rotate()
-        if not reuse or len(buffers[0]) < n_bytes:
-            buffers[0] = np.empty(n_bytes, np.uint8)
-        into = buffers[0][:n_bytes]
+        rows = room((max(0, min(stop, shape[0]) - start), *shape[1:]), dtype)
+        into = rows.reshape(-1).view(np.uint8)
         with open(source.file, "rb", buffering=0) as stream:
             stream.seek(first + start * bytes_per_row)
             n_read = 0
-            while n_read < n_bytes:
+            while n_read < len(into):
                 count = stream.readinto(into[n_read:].data)
                 if not count:
                     raise InvalidInputError(f"{source.file} ended before row {stop}")
                 n_read += count
-        return into.view(dtype).reshape(n_rows, *shape[1:])
+        return rows
 
     return read

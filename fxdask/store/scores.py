@@ -25,15 +25,9 @@ from fxdask.store.layout import SCORE_ARRAYS, create_array
 
 __all__ = ["ScoreStore"]
 
-MARKS = "chunks_done"
-
 
 class ScoreStore:
-    """Labels (sample,) and log scores (sample, class) of one test set.
-
-    While it is unfinished it also has a mark for every chunk that is complete, with what that
-    chunk's scoring counted.
-    """
+    """Labels (sample,) and log scores (sample, class) of one test set."""
 
     def __init__(self, url: str, group: zarr.Group, header: dict[str, Any]) -> None:
         self.url = url
@@ -52,37 +46,24 @@ class ScoreStore:
     ) -> ScoreStore:
         """Empty labels and scores, replacing what fxdask had there."""
         group = begin_group(url, "scores")
-        n_chunks = -(-n_samples // rows_per_chunk)
-        sizes = {"sample": n_samples, "class": len(classes), "chunk": n_chunks, "fact": 3}
+        sizes = {"sample": n_samples, "class": len(classes)}
         label_type = classes.dtype.str if classes.dtype.kind in "biuf" else "string"
         with writing(url):
             for spec in SCORE_ARRAYS:
-                length = rows_per_chunk if spec.chunked == "sample" else 1
-                create_array(group, spec, sizes, length, spec.dtype or label_type)
+                create_array(group, spec, sizes, rows_per_chunk, spec.dtype or label_type)
         header = write_header(group, url, "scores", {**facts, "n_samples": n_samples, "rows_per_chunk": rows_per_chunk})
         return cls(url, group, header)
 
-    def write(self, index: int, labels: NDArray, scores: NDArray[np.float64], facts: tuple[int, int]) -> None:
-        """Write one chunk of labels and scores, then its mark with the counts of samples that took a slow path."""
+    def write(self, index: int, labels: NDArray, scores: NDArray[np.float64]) -> None:
+        """Write one chunk of labels and scores, at the same time: the chunk is done when both are there."""
         rows = self._rows(index, len(labels))
         plain = labels if labels.dtype.kind in "biuf" else labels.astype(object)
         with writing(self.url):
             write_together([(self._array("scores"), rows, scores), (self._array("labels"), rows[:1], plain)])
-            self._array(MARKS)[index] = np.array([1, *facts])
 
-    def facts_of(self, index: int) -> tuple[int, int] | None:
-        """The counts of a chunk that is marked, and whose data are there; None of any other."""
-        marks = self._array(MARKS)
-        present = (
-            has_chunk(marks, (index, 0))
-            and has_chunk(self._array("scores"), (index, 0))
-            and has_chunk(self._array("labels"), (index,))
-        )
-        if not present:
-            return None
-        with reading(self.url, MARKS):
-            marked, n_exact, n_summed = np.asarray(marks[index]).tolist()
-        return (n_exact, n_summed) if marked == 1 else None
+    def is_done(self, index: int) -> bool:
+        """Whether labels and scores of a chunk are there by name: Zarr writes each of them whole or not at all."""
+        return has_chunk(self._array("labels"), (index,)) and has_chunk(self._array("scores"), (index, 0))
 
     def read_scores(self, index: int) -> NDArray[np.float64]:
         """(sample, class) one chunk of scores."""
@@ -90,8 +71,8 @@ class ScoreStore:
             return np.asarray(self._array("scores")[self._rows(index, self.header["rows_per_chunk"])])
 
     def n_done(self) -> int:
-        """How many chunks are marked."""
-        return int((np.asarray(self._array(MARKS)[:, 0]) == 1).sum())
+        """How many chunks are done, or nearly."""
+        return min(self._array("labels").nchunks_initialized, self._array("scores").nchunks_initialized)
 
     def finish(self, **facts: Any) -> None:
         """Mark the scores as complete, once every chunk is there by name."""
@@ -103,8 +84,6 @@ class ScoreStore:
                     "make the same call again"
                 )
         finish_group(self._group, self.url, self.header, **facts)
-        with writing(self.url):
-            del self._group[MARKS]
 
     def _rows(self, index: int, length: int) -> tuple[slice, slice]:
         start = index * self.header["rows_per_chunk"]
