@@ -44,6 +44,7 @@ SMALL_FILES = 50  # metadata, and arrays of one small chunk
 BYTES_LOST_PER_FILE = 4096  # file systems give whole pages
 SHARE_OF_LIMIT = 0.6  # Dask spills beyond that
 STATISTICS_SCRATCH = 20 * MIB
+BYTES_PER_TABLE = 2**17  # of a density without far outliers, which can take up to 2 MiB
 STREAMING_SCRATCH = 8 * MIB
 BRACKET_SLACK = 5.0
 """Standard deviations on each side of a sampled quantile: one bracket in a million misses."""
@@ -313,9 +314,10 @@ class FitPlan:
 
     @property
     def model_bytes(self) -> int:
-        """What the fitted model holds in the caller's memory: the selected nodes' weights and projections."""
+        """What the fitted model holds in the caller's memory: the selected nodes' weights, projections and tables."""
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
-        return 4 * selected * (self.n_samples + self.n_inputs) + 8 * self.n_classes * self.n_nodes
+        tables = self.n_selected * self.n_classes * BYTES_PER_TABLE
+        return 4 * selected * (self.n_samples + self.n_inputs) + 8 * self.n_classes * self.n_nodes + tables
 
     def store_bytes(self, staged_bytes: int = 0) -> int:
         """Upper estimate of what the finished and the working arrays take on disk."""

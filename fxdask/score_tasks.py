@@ -37,6 +37,8 @@ class ScoreJob:
     known: NDArray[np.intp]
     """(class,) place of each class among all labels that are known, the model's and the true ones."""
     n_known: int
+    may_be_begun: bool = True
+    """Whether chunks may be there already: from a call that was stopped, or a worker that was lost."""
 
     @cached_property
     def opened_store(self) -> ScoreStore:
@@ -124,7 +126,7 @@ def score_rows(
     A chunk that is there is not scored again, so running a task twice does no harm.
     """
     store = job.opened_store
-    if store.is_done(index):
+    if job.may_be_begun and store.is_done(index):
         scores = store.read_scores(index)
         summary = ScoreSummary(len(scores), 0, 0, len(scores), {}, None)
     else:

@@ -166,9 +166,11 @@ def batch_score(
     final = store_url(out)
     _refuse_to_replace(final, overwrite=overwrite)
     plan = _planned(samples, network, memory_limit)
-    store, plan, resumable = _begin(final, classifier.store_, network, classes, samples, plan)
+    store, plan, resumable, begun = _begin(final, classifier.store_, network, classes, samples, plan)
     labels = classes if truth is None else truth.labels
-    job = ScoreJob(network, classes, store.url, np.searchsorted(labels, classes), len(labels))
+    # On a cluster a task may have run before, on a worker that was lost.
+    look = begun or not (isinstance(samples.handle, np.ndarray) or active_client() is None)
+    job = ScoreJob(network, classes, store.url, np.searchsorted(labels, classes), len(labels), look)
     try:
         with progress_bar("scoring", shown=verbose, unit="samples", per_step=plan.rows_per_task) as progress:
             summary = score_graph.score(job, samples.handle, plan, None if truth is None else truth.codes, progress)
@@ -256,8 +258,8 @@ def _uniform_rows(array: DaskArray) -> int:
 
 def _begin(
     final: str, model: str | None, network: FittedNetwork, classes: NDArray, samples: Samples, plan: ScorePlan
-) -> tuple[ScoreStore, ScorePlan, bool]:
-    """The store that an equal call left unfinished, or a new one; its ranges; whether a later call could go on."""
+) -> tuple[ScoreStore, ScorePlan, bool, bool]:
+    """The store that an equal call left unfinished, or a new one; its ranges; can a later call go on; was it begun."""
     handle = samples.handle
     source = f"dask {handle.name}" if isinstance(handle, DaskArray) else fingerprint(handle)
     facts = {
@@ -269,12 +271,13 @@ def _begin(
     job = hashlib.sha256(json.dumps(facts).encode()).hexdigest() if source else uuid4().hex
     url = working_url(final, job[:16])
     header = peek_header(url)
-    if header is not None and header["kind"] == "scores" and not header["finished"] and header.get("job") == job:
+    # Finished but not in its place: what is missing is only the last step.
+    if header is not None and header["kind"] == "scores" and header.get("job") == job:
         begun = plan.with_rows(header["rows_per_chunk"])
         if begun is not None:
             store = ScoreStore.open(url, "r+", finished=False)
             log.info("going on with %s, %d of %d chunks are done", url, store.n_done(), begun.n_tasks)
-            return store, begun, True
+            return store, begun, True, True
     check_room(url, samples.n_samples * (8 * len(classes) + classes.dtype.itemsize))
     header_facts = {"job": job, "classes": classes.tolist(), "model": model}
     try:
@@ -282,7 +285,7 @@ def _begin(
     except BaseException:
         remove_group(url)
         raise
-    return store, plan, source is not None
+    return store, plan, source is not None, False
 
 
 def _refuse_to_replace(url: str, *, overwrite: bool) -> None:

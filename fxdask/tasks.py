@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 ROWS_PER_SUMMARY = 768
-BYTES_PER_RESPONSE = 2**18  # of values that stay in the processor's cache from sorting to binning
+BYTES_PER_RESPONSE = 2**21  # enough for long calls, few enough to stay in the processor's cache
 
 
 @dataclass(frozen=True)

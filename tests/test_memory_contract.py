@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import zarr
 
-from fxdask import FisherNetworkClassifier, tasks
+import fxdask
+from fxdask import FisherNetworkClassifier, score_graph, score_tasks, tasks
 from fxdask.evidence import resident_bytes
 
 MIB = 2**20
@@ -69,3 +70,44 @@ def test_no_task_takes_more_than_the_plan_says(kind, shape, dtype, normalize, me
     clf.fit(X, y)
     assert len(peaks) == plan.n_blocks
     assert MIB < max(peaks) <= plan.task_bytes
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "dtype", "normalize", "parameters"),
+    [
+        ("npy", (40_000, 100), np.float32, None, {}),
+        ("zarr", (40_000, 100), np.float64, "feature", {"combine": "log"}),
+        ("npy", (20_000, 784), np.uint8, "sample", {}),
+        ("numpy", (60_000, 20), np.float32, None, {"n_selected": 100}),
+    ],
+)
+def test_no_scoring_task_takes_more_than_its_plan_says(
+    kind, shape, dtype, normalize, parameters, tmp_path, monkeypatch
+):
+    data = samples(kind, shape, dtype, tmp_path)
+    head = (np.random.default_rng(0).standard_normal((400, shape[1])) * 20 + 100).astype(dtype)
+    clf = FisherNetworkClassifier(300, normalize=normalize, **parameters).fit(head, np.arange(400) % 2)
+    clf.predict(head)  # the tables are the model's, not a task's
+    found, plans = [], []
+    score_rows, score = score_tasks.score_rows, score_graph.score
+
+    def traced(*arguments):
+        tracemalloc.start()
+        try:
+            return score_rows(*arguments)
+        finally:
+            found.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+    def planned(job, handle, plan, *rest):
+        plans.append(plan)
+        return score(job, handle, plan, *rest)
+
+    monkeypatch.setattr(score_tasks, "score_rows", traced)
+    monkeypatch.setattr(score_graph, "score", planned)
+    with dask.config.set(num_workers=1):
+        fxdask.batch_score(clf, data, tmp_path / "out.zarr")
+    (plan,) = plans
+    assert len(found) == plan.n_tasks
+    assert max(found) <= plan.task_bytes + 2 * MIB
+    assert plan.task_bytes < 3 * max(found) + 8 * MIB, "and it does not say much more than it takes"

@@ -77,6 +77,11 @@ class FittedNetwork:
         self._lookups: dict[int, Lookup] = {}
         self._threads = local()
         self._padded = pad_rows(self.weights, padded_rows(len(self.weights)))
+        self._shift_product: NDArray[np.float32] | None = None
+        if self.preparation.is_small_shift:
+            # The shift may be taken off the product instead of every sample, which would cost a copy of all.
+            shifts = self._padded.astype(np.float64) @ self.preparation.shift
+            self._shift_product = shifts.astype(np.float32)[:, None]
 
     def __getstate__(self) -> dict[str, Any]:
         # Tables travel no further than this process: making them again is cheaper than sending them.
@@ -165,23 +170,35 @@ class FittedNetwork:
         """(sample, input) raw samples -> (u, sample) node values."""
         scratch, per_tile, stop = self.scratch, rows_per_tile(self.n_inputs), start + len(samples)
         values = scratch("values", (len(self.nodes), len(samples)))
-        prepared = scratch("prepared", (per_tile, self.n_inputs))
         product = scratch("product", (len(self._padded), per_tile))
         for anchor in range(start - start % per_tile, stop, per_tile):
             low, high = max(anchor, start), min(anchor + per_tile, stop)
-            inside = slice(low - anchor, high - anchor)
-            prepared[: inside.start], prepared[inside.stop :] = 0, 0
-            some = samples[low - start : high - start]
-            with np.errstate(over="ignore", invalid="ignore"):
-                self.preparation(some, prepared[inside])
-                np.matmul(self._padded, prepared.T, out=product)
-                is_good = np.isfinite(product.sum())
-            if not is_good:
-                # Not a number, or a sample too far out for float32: looked at one by one.
-                self.preparation.of_new(some, prepared[inside], low)
-                np.matmul(self._padded, prepared.T, out=product)
-            values[:, low - start : high - start] = product[: len(self.nodes), inside]
+            self._multiply(samples[low - start : high - start], low, low - anchor, product)
+            values[:, low - start : high - start] = product[: len(self.nodes), low - anchor : high - anchor]
         return values
+
+    def _multiply(self, samples: NDArray, start: int, place: int, product: NDArray[np.float32]) -> None:
+        """(sample, input) raw samples, the first one's number and place in its tile -> (padded u, tile) node values."""
+        per_tile, inside = product.shape[1], slice(place, place + len(samples))
+        prepared = self.scratch("prepared", (per_tile, self.n_inputs))
+        prepared[: inside.start], prepared[inside.stop :] = 0, 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self._shift_product is None:
+                self.preparation(samples, prepared[inside])
+                np.matmul(self._padded, prepared.T, out=product)
+            else:
+                whole = samples
+                if samples.dtype != np.float32 or len(samples) < per_tile or not samples.flags.c_contiguous:
+                    whole = prepared
+                    prepared[inside] = samples
+                np.matmul(self._padded, whole.T, out=product)
+                product -= self._shift_product
+            is_finite = np.isfinite(product.sum())
+        if not is_finite:
+            # Not a number, or a sample too far out for float32: those are looked at one by one.
+            self.preparation.of_new(samples, prepared[inside], start)
+            wrong = ~np.isfinite(product).all(axis=0)
+            product[:, wrong] = (self._padded @ prepared.T)[:, wrong]
 
     @property
     def scratch(self) -> Scratch:

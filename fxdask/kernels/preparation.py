@@ -59,6 +59,15 @@ class Preparation:
     largest: float
     """The largest absolute value of any prepared training sample."""
 
+    @property
+    def is_small_shift(self) -> bool:
+        """Whether all that is done is to subtract a vector no larger than the samples' own reach.
+
+        Then a product with raw samples has nearly as many good digits as one with prepared ones.
+        """
+        narrow = self.normalize is None and self.shift.dtype == np.float32
+        return narrow and bool(np.abs(self.shift).max() <= self.largest)
+
     def __call__(self, samples: NDArray, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """(sample, input) raw samples -> (sample, input) float32."""
         if out is None:

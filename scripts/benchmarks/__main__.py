@@ -2,8 +2,10 @@
 
 import click
 
+from benchmarks.density import density
 from benchmarks.fit import fit
 from benchmarks.scale import scale
+from benchmarks.score import score
 
 
 @click.group(context_settings={"show_default": True})
@@ -11,6 +13,8 @@ def benchmarks() -> None:
     """Measure fxdask. Every figure is a ratio within one run, so it means the same on any machine."""
 
 
+benchmarks.add_command(density)
 benchmarks.add_command(fit)
+benchmarks.add_command(score)
 benchmarks.add_command(scale)
 benchmarks(prog_name="scripts/bench")

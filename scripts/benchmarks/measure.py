@@ -15,11 +15,20 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Ratio:
-    """A figure: how many times the time of ``base`` the work of ``name`` takes, and what it may be at most."""
+    """A figure: how many times the time of ``base`` the work of ``name`` takes, and what it may be at most or least."""
 
     name: str
     base: str
     limit: float | None = None
+    at_least: float | None = None
+
+    def verdict(self, figure: float) -> str:
+        """The limit, and whether the figure keeps it."""
+        if self.at_least is not None:
+            return f"at least {self.at_least:g}  {'ok' if figure >= self.at_least else 'MISSED'}"
+        if self.limit is not None:
+            return f"at most {self.limit:g}  {'ok' if figure <= self.limit else 'MISSED'}"
+        return ""
 
 
 def in_turn(work: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
@@ -43,13 +52,13 @@ def report(title: str, seconds: Mapping[str, list[float]], ratios: Sequence[Rati
     click.echo(f"{'':40}{'median s':>10}")
     for name, times in seconds.items():
         click.echo(f"{name:40}{statistics.median(times):10.3f}")
-    click.echo(f"\n{'':40}{'ratio':>10}{'lowest':>8}{'highest':>8}   limit")
+    click.echo(f"\n{'':64}{'ratio':>10}{'lowest':>10}{'highest':>10}   limit")
     rows = []
     for ratio in ratios:
         each = [mine / its for mine, its in zip(seconds[ratio.name], seconds[ratio.base], strict=True)]
         middle = statistics.median(each)
-        limit = "" if ratio.limit is None else f"{ratio.limit:8.2f}  {'ok' if middle <= ratio.limit else 'MISSED'}"
-        click.echo(f"{f'{ratio.name} / {ratio.base}':40}{middle:10.2f}{min(each):8.2f}{max(each):8.2f}{limit}")
+        figures = "".join(f"{figure:10.3g}" for figure in (middle, min(each), max(each)))
+        click.echo(f"{f'{ratio.name} / {ratio.base}':64}{figures}   {ratio.verdict(middle)}")
         rows.append(asdict(ratio) | {"median": middle, "each": each})
     return {"title": title, "seconds": dict(seconds), "ratios": rows}
 

@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 from test_store import chunk_files
 
 import fxdask
-from fxdask import FisherNetworkClassifier
+from fxdask import FisherNetworkClassifier, score_plan
 from fxdask.cluster import connected
 from fxdask.errors import ClusterError, InvalidInputError
 
@@ -85,6 +85,37 @@ def test_scoring_and_responses_on_the_workers(client, data, reference, tmp_path)
     assert np.array_equal(lazy.compute(), threaded.predict(X))
     expected = threaded.responses(X[0])
     assert np.array_equal(threaded.responses(X[0], X_train=data), expected)
+
+
+def test_scoring_outlives_a_killed_worker(reference, tmp_path):
+    """A worker gets a real SIGKILL while it scores; the other does the rest, and the labels are all there."""
+    threaded, store = reference
+    big = np.tile(X, (40, 1))
+    zarr.create_array(tmp_path / "X.zarr", data=big, chunks=(300, 20))
+    slow = (
+        "import time; from fxdask import score_tasks as t; r = t.read_pieces; "
+        "t.read_pieces = lambda *a: (time.sleep(0.03), r(*a))[1]"
+    )
+    with dask_processes(tmp_path) as address, Client(address) as client:
+        client.run(exec, slow, {})
+        monkey = pytest.MonkeyPatch()
+        monkey.setattr(score_plan, "BYTES_PER_TASK", 1)
+        victim, *_ = client.run(os.getpid).values()
+        out = tmp_path / "scored.zarr"
+
+        def kill_when_some_are_done():
+            while len(list(tmp_path.glob(".scored.zarr.next-*/labels/c/*"))) < 20:
+                time.sleep(0.005)
+            os.kill(victim, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill_when_some_are_done)
+        killer.start()
+        result = fxdask.batch_score(store, tmp_path / "X.zarr", out)
+        killer.join()
+        monkey.undo()
+        assert victim not in client.run(os.getpid).values()
+    assert result.n_samples == 60_000
+    assert np.array_equal(zarr.open_group(out)["labels"][:], threaded.predict(big))
 
 
 def test_samples_are_not_embedded_in_the_graph(client, caplog):

@@ -1,0 +1,112 @@
+"""Scoring store to store, against the time that Dask takes to read the same array and add it up."""
+
+import multiprocessing
+import shutil
+import tempfile
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+import dask.array as da
+import numpy as np
+import zarr
+
+from benchmarks.measure import Ratio, in_turn, report, save
+from benchmarks.workers import workers
+from fxdask import FisherNetworkClassifier, batch_score, load
+from fxdask.evidence import peak_bytes
+from fxdask.plan import format_bytes
+
+ROWS_PER_CHUNK = 8_192
+STANDARD_DEVIATIONS_OFF = 10
+
+
+@click.command()
+@click.option("--samples", default=1_000_000)
+@click.option("--inputs", default=784)
+@click.option("--repeats", default=5)
+@click.option("--compressed", is_flag=True, help="Compress the chunks as Zarr does by default.")
+@click.option("--cluster", is_flag=True, help="On two worker processes instead of two threads.")
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Where to put data and stores.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="Write every round's figures here.")
+def score(
+    samples: int, inputs: int, repeats: int, compressed: bool, cluster: bool, folder: Path | None, file: Path | None
+) -> None:
+    """Score a test set, and the same set shifted into the tails of every density, from Zarr to Zarr."""
+    with tempfile.TemporaryDirectory(prefix="fxdask-bench-", dir=folder) as place:
+        shift = fit_model(Path(place), inputs)
+        write_samples(Path(place), samples, inputs, shift, compressed=compressed)
+        # A process of its own: its peak memory is that of scoring, not of making the data.
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            seconds, found = pool.apply(measure, (place, repeats, cluster))
+    where = "two worker processes" if cluster else "threads"
+    figures = report(
+        f"{samples:,} x {inputs} float32 in Zarr chunks of {format_bytes(4 * inputs * ROWS_PER_CHUNK)}"
+        f"{', compressed' if compressed else ''}, 2 classes x 10 nodes of 6,000 samples, on {where}",
+        seconds,
+        [
+            Ratio("scored", "read and summed", 1.6),
+            Ratio("shifted into the tails", "scored", 3.0),
+            Ratio("shifted into the tails", "read and summed"),
+        ],
+    )
+    for name, facts in found.items():
+        click.echo(f"{name}: {', '.join(f'{key} {value}' for key, value in facts.items())}")
+    save(figures | {"evidence": found}, file)
+
+
+def fit_model(folder: Path, n_inputs: int) -> np.ndarray:
+    """A model of two classes that differ in their spread; returns a shift that takes a sample out of every density."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((12_000, n_inputs), dtype=np.float32)
+    X[6_000:] *= 1.1
+    clf = FisherNetworkClassifier(2_000, store=folder / "model.zarr").fit(X, np.arange(12_000) // 6_000)
+    network = clf.network_
+    target = STANDARD_DEVIATIONS_OFF * network.spread.max(axis=0)
+    return np.linalg.lstsq(network.weights.astype(float), target)[0].astype(np.float32)
+
+
+def write_samples(folder: Path, n_samples: int, n_inputs: int, shift: np.ndarray, *, compressed: bool) -> None:
+    """The test set, and the same set shifted."""
+    rng = np.random.default_rng(1)
+    settings: dict[str, Any] = {"shape": (n_samples, n_inputs), "chunks": (ROWS_PER_CHUNK, n_inputs), "dtype": "f4"}
+    if not compressed:
+        settings["compressors"] = None
+    arrays = [zarr.create_array(folder / name, **settings) for name in ("X.zarr", "shifted.zarr")]
+    for start in range(0, n_samples, ROWS_PER_CHUNK):
+        rows = rng.standard_normal((min(ROWS_PER_CHUNK, n_samples - start), n_inputs), dtype=np.float32)
+        rows[::2] *= 1.1
+        for array, moved in zip(arrays, (0, shift), strict=True):
+            array[start : start + len(rows)] = rows + moved
+
+
+def measure(place: str, repeats: int, on_cluster: bool) -> tuple[dict[str, list[float]], dict[str, dict]]:
+    """Seconds of each, in turn; and what the scoring processes tell of themselves."""
+    folder = Path(place)
+    clf = load(folder / "model.zarr")
+    evidence: dict[str, dict] = {}
+
+    def scored(name: str, data: str) -> None:
+        shutil.rmtree(folder / "scored.zarr", ignore_errors=True)
+        result = batch_score(folder / "model.zarr" if on_cluster else clf, folder / data, folder / "scored.zarr")
+        evidence[name] = {
+            "samples a second": f"{result.samples_per_second:,.0f}",
+            "decided by exact sums": f"{result.exact_share:.2e}",
+            "densities summed": f"{result.summed_share:.2e}",
+            "tasks": result.chunks_by_process,
+            "read": {process: format_bytes(count) for process, count in result.bytes_read_by_process.items()},
+            "VmHWM": {process: format_bytes(count) for process, count in result.peak_bytes_by_process.items()},
+        }
+
+    with workers("1GiB") if on_cluster else nullcontext():
+        seconds = in_turn(
+            {
+                "read and summed": lambda: da.from_zarr(folder / "X.zarr").sum().compute(),
+                "scored": lambda: scored("scored", "X.zarr"),
+                "shifted into the tails": lambda: scored("shifted into the tails", "shifted.zarr"),
+            },
+            repeats,
+        )
+    evidence["this process"] = {"VmHWM": format_bytes(peak_bytes()), "limit": "1.0 GiB"}
+    return seconds, evidence
