@@ -15,11 +15,11 @@ __all__ = ["progress_bar"]
 
 @contextmanager
 def progress_bar(
-    title: str, *, shown: bool, unit: str | None = None, per_step: int = 1
+    title: str, *, shown: bool, unit: str | None = None, n_units: int = 0
 ) -> Iterator[Callable[[int, int], None] | None]:
     """A function of (done, in all) that draws a bar while a terminal is watching; None where none is wanted.
 
-    With a ``unit``, of which each step has ``per_step``, the bar tells how many of them are done in a second.
+    With a ``unit``, of which there are ``n_units`` in all, the bar tells how many of them are done in a second.
     """
     if not shown:
         yield None
@@ -28,7 +28,8 @@ def progress_bar(
     started = time.perf_counter()
 
     def rate(done: int | None) -> str:
-        return f"{(done or 0) * per_step / (time.perf_counter() - started):,.0f} {unit}/s"
+        share = (done or 0) / max(1, bar.length) if bar else 0
+        return f"{share * n_units / (time.perf_counter() - started):,.0f} {unit}/s"
 
     def update(done: int, total: int) -> None:
         nonlocal bar

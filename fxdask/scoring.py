@@ -94,6 +94,17 @@ class BatchScores:
 
 
 @dataclass(frozen=True)
+class _Begun:
+    """The store that is scored into, and the ranges that fit its chunks."""
+
+    store: ScoreStore
+    plan: ScorePlan
+    resumable: bool
+    """Whether a later call could tell that its samples are the same."""
+    resumed: bool
+
+
+@dataclass(frozen=True)
 class _Truth:
     """True labels as places among all known labels."""
 
@@ -165,14 +176,14 @@ def batch_score(
     truth = None if y is None else _checked_truth(as_labels(y), samples.n_samples, classes)
     final = store_url(out)
     _refuse_to_replace(final, overwrite=overwrite)
-    plan = _planned(samples, network, memory_limit)
-    store, plan, resumable, begun = _begin(final, classifier.store_, network, classes, samples, plan)
+    begun = _begin(final, classifier.store_, network, classes, samples, _planned(samples, network, memory_limit))
+    store, plan = begun.store, begun.plan
     labels = classes if truth is None else truth.labels
     # On a cluster a task may have run before, on a worker that was lost.
-    look = begun or not (isinstance(samples.handle, np.ndarray) or active_client() is None)
+    look = begun.resumed or not (isinstance(samples.handle, np.ndarray) or active_client() is None)
     job = ScoreJob(network, classes, store.url, np.searchsorted(labels, classes), len(labels), look)
     try:
-        with progress_bar("scoring", shown=verbose, unit="samples", per_step=plan.rows_per_task) as progress:
+        with progress_bar("scoring", shown=verbose, unit="samples", n_units=samples.n_samples) as progress:
             summary = score_graph.score(job, samples.handle, plan, None if truth is None else truth.codes, progress)
         accuracy = _accuracy(summary)
         store.finish(
@@ -181,7 +192,7 @@ def batch_score(
             confusion=None if summary.confusion is None else summary.confusion.tolist(),
         )
     except BaseException as error:
-        if not resumable or isinstance(error, InvalidInputError) or not store.n_done():
+        if not begun.resumable or isinstance(error, InvalidInputError) or not store.n_done():
             remove_group(store.url)
         raise
     move_into_place(store.url, final)
@@ -258,8 +269,8 @@ def _uniform_rows(array: DaskArray) -> int:
 
 def _begin(
     final: str, model: str | None, network: FittedNetwork, classes: NDArray, samples: Samples, plan: ScorePlan
-) -> tuple[ScoreStore, ScorePlan, bool, bool]:
-    """The store that an equal call left unfinished, or a new one; its ranges; can a later call go on; was it begun."""
+) -> _Begun:
+    """The store that an equal call left unfinished, or a new one."""
     handle = samples.handle
     source = f"dask {handle.name}" if isinstance(handle, DaskArray) else fingerprint(handle)
     facts = {
@@ -277,7 +288,7 @@ def _begin(
         if begun is not None:
             store = ScoreStore.open(url, "r+", finished=False)
             log.info("going on with %s, %d of %d chunks are done", url, store.n_done(), begun.n_tasks)
-            return store, begun, True, True
+            return _Begun(store, begun, resumable=True, resumed=True)
     check_room(url, samples.n_samples * (8 * len(classes) + classes.dtype.itemsize))
     header_facts = {"job": job, "classes": classes.tolist(), "model": model}
     try:
@@ -285,7 +296,7 @@ def _begin(
     except BaseException:
         remove_group(url)
         raise
-    return store, plan, source is not None, False
+    return _Begun(store, plan, resumable=source is not None, resumed=False)
 
 
 def _refuse_to_replace(url: str, *, overwrite: bool) -> None:
