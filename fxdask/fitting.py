@@ -99,6 +99,10 @@ def plan_model(settings: FitSettings, data: TrainingData, place: FitPlace) -> Fi
         samples=facts,
         resources=measured_resources(place.memory_limit, samples.n_bytes if to_come and store is None else 0),
         kept=settings.kept,
+        # By this rule every class looks at every class's nodes.
+        n_tables=len(data.counts) * min(settings.n_nodes, settings.n_selected * len(data.counts))
+        if settings.combine == "log"
+        else 0,
     )
 
 

@@ -99,12 +99,16 @@ def compute(
     client = None if here else active_client()
     if client is not None:
         return _compute_on(client, work, progress, watched)
+    chosen = dask.config.get("scheduler", None)
     # With a client about, Dask would send the work to it unless told otherwise.
-    scheduler = "threads" if here or _inside_task() else None
+    on_threads = here or _inside_task() or chosen in (None, "threads", "threading")
+    if not on_threads:
+        with _Counting(watched, progress):
+            return list(dask.compute(*work, optimize_graph=False))
     n_threads = dask.config.get("num_workers", None) or CPU_COUNT
     # Leaving the pool waits for tasks under way: after an error none may still write what the caller removes.
-    with ThreadPoolExecutor(n_threads) as pool, dask.config.set(pool=pool), _Counting(watched, progress):
-        return list(dask.compute(*work, scheduler=scheduler, optimize_graph=False))
+    with ThreadPoolExecutor(n_threads) as pool, _Counting(watched, progress):
+        return list(dask.compute(*work, scheduler="threads", pool=pool, optimize_graph=False))
 
 
 def _compute_on(

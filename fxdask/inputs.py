@@ -33,6 +33,7 @@ __all__ = [
     "checked_length",
     "encode_labels",
     "is_remote",
+    "plain_labels",
 ]
 
 
@@ -165,10 +166,7 @@ def encode_labels(y: NDArray, n_samples: int) -> tuple[NDArray, NDArray[np.integ
     checked_length(y, n_samples)
     if n_samples == 0:
         raise InvalidInputError("X has no samples (n_samples=0); a fit needs at least 2 of each class")
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise InvalidInputError("Input y contains NaN or infinity; every sample needs a label")
-    if y.dtype.kind == "O" and not all(isinstance(label, str) for label in y):
-        y = _plain_objects(y)
+    y = plain_labels(y)
     check_classification_targets(y)
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     if len(classes) < 2:
@@ -182,6 +180,15 @@ def encode_labels(y: NDArray, n_samples: int) -> tuple[NDArray, NDArray[np.integ
             "add samples or leave the class out"
         )
     return classes, codes.astype(np.min_scalar_type(len(classes) - 1)), counts
+
+
+def plain_labels(y: NDArray) -> NDArray:
+    """Labels as numbers, booleans or words of one kind, none of them missing."""
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise InvalidInputError("Input y contains NaN or infinity; every sample needs a label")
+    if y.dtype.kind == "O" and not all(isinstance(label, str) for label in y):
+        return _plain_objects(y)
+    return y
 
 
 def _plain_objects(y: NDArray) -> NDArray:

@@ -132,6 +132,8 @@ class FitPlan:
     samples: SampleFacts = SampleFacts()
     resources: Resources | None = None
     kept: tuple[str, ...] = ()
+    n_tables: int = 0
+    """Densities that labelling looks up; 0 means those of the selected nodes, each for its own class."""
     tile: TileShape = field(init=False)
 
     def __post_init__(self) -> None:
@@ -316,7 +318,7 @@ class FitPlan:
     def model_bytes(self) -> int:
         """What the fitted model holds in the caller's memory: the selected nodes' weights, projections and tables."""
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
-        tables = self.n_selected * self.n_classes * BYTES_PER_TABLE
+        tables = (self.n_tables or self.n_selected * self.n_classes) * BYTES_PER_TABLE
         return 4 * selected * (self.n_samples + self.n_inputs) + 8 * self.n_classes * self.n_nodes + tables
 
     def store_bytes(self, staged_bytes: int = 0) -> int:

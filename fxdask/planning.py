@@ -39,6 +39,7 @@ def plan_fit(
     samples: SampleFacts | None = None,
     resources: Resources | None = None,
     kept: tuple[str, ...] = (),
+    n_tables: int = 0,
 ) -> FitPlan:
     """Cut a fit into node blocks, and each block into passes over as many samples at a time as memory allows.
 
@@ -59,6 +60,8 @@ def plan_fit(
         Memory and threads; without them nothing is refused.
     kept : tuple of str
         Arrays of all nodes that the store keeps.
+    n_tables : int
+        Densities that labelling looks up; 0 means those of the selected nodes, each for its own class.
 
     Returns
     -------
@@ -90,6 +93,7 @@ def plan_fit(
         samples=samples or SampleFacts(),
         resources=resources,
         kept=kept,
+        n_tables=n_tables,
     )
     if resources is not None:
         plan = _fitting_plan(plan, resources, automatic=automatic)

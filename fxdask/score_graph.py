@@ -43,6 +43,7 @@ def lazy_log_scores(network: FittedNetwork, samples: DaskArray) -> DaskArray:
         once(network, "network"),
         whole_rows,
         chunks=(whole_rows.chunks[0], (network.n_classes,)),
+        declared=whole_rows.dtype.str,
         dtype=np.float64,
         meta=np.empty((0, 0)),
     )

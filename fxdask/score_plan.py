@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fxdask.errors import MemoryPlanError
 from fxdask.plan import MIB, SHARE_OF_LIMIT, Resources, format_bytes, tile_shape
@@ -44,6 +45,8 @@ class TestSet:
     """Samples that can only be read together; 0 where any range can be read by itself."""
     copies: int = 1
     """How often a range is in memory while it is read: encoded, decoded, put together."""
+    chunk_bytes: int = 0
+    """Memory of the largest chunk that a range is cut from, where that is made whole besides."""
     widened: bool = False
     """Whether preparing a sample goes by way of float64."""
 
@@ -79,15 +82,17 @@ class ScorePlan:
         data, rows = self.test_set, self.rows_per_task
         step = min(rows, rows_per_step(data.n_inputs, self.n_used))
         tile = rows_per_tile(data.n_inputs)
-        raw = data.copies * rows * data.n_inputs * data.itemsize
+        raw = max(data.copies * rows * data.n_inputs * data.itemsize, 2 * data.chunk_bytes)
         prepared = tile * data.n_inputs * (4 + (3 * 8 if data.widened else 0))
         products = 4 * (self.n_nodes * step + padded_rows(self.n_nodes) * tile)
         terms = step * (self.n_used * BYTES_PER_LOOKUP + 6 * 8)
         results = rows * (2 * 8 * self.n_classes + 2 * 8)
         return raw + prepared + products + terms + results
 
-    def with_rows(self, rows_per_task: int) -> ScorePlan | None:
-        """The same with ranges of this length, if those fit into memory and are whole chunks."""
+    def with_rows(self, rows_per_task: Any) -> ScorePlan | None:
+        """The same with ranges of this length, if that is one, they fit into memory and are whole chunks."""
+        if not isinstance(rows_per_task, int):
+            return None
         plan = replace(self, rows_per_task=rows_per_task)
         whole = rows_per_task > 0 and rows_per_task % (self.test_set.rows_per_chunk or 1) == 0
         return plan if whole and (self.bytes_allowed is None or plan.task_bytes <= self.bytes_allowed) else None
@@ -127,9 +132,11 @@ def plan_scores(
         plan = replace(plan, rows_per_task=unit * max(1, plan.rows_per_task // unit // 2))
     if plan.task_bytes > resources.per_task:
         needed = int((plan.task_bytes * resources.threads + resources.baseline) / SHARE_OF_LIMIT)
-        what = "one chunk of X" if test_set.rows_per_chunk else "one tile of samples"
+        what = f"one chunk of X ({unit:,} samples)"
+        if not test_set.rows_per_chunk:
+            what = "the largest chunk of X" if test_set.chunk_bytes else f"one tile of samples ({unit:,})"
         raise MemoryPlanError(
-            f"scoring {what} ({unit:,} samples) needs {format_bytes(plan.task_bytes)} but a task may use "
+            f"scoring {what} needs {format_bytes(plan.task_bytes)} but a task may use "
             f"{format_bytes(max(0, resources.per_task))}; give each process at least {format_bytes(needed)} "
             f"(memory_limit, or the worker's own), fewer threads, or X in smaller chunks"
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fxdask.evidence import Work, merge_work, peak_bytes, this_process
 from fxdask.kernels.decision import FittedNetwork, Scored, merge_scored
+from fxdask.reading import as_declared
 from fxdask.store.samples import Source, read_pieces
 from fxdask.store.scores import ScoreStore
 from fxdask.threads import one_blas_thread
@@ -111,9 +112,12 @@ def _scored(network: FittedNetwork, samples: Source, start: int, stop: int | Non
     return merge_scored(parts, network.n_classes), n_bytes
 
 
-def log_score_block(network: FittedNetwork, rows: NDArray, block_info: Any = None) -> NDArray[np.float64]:
+def log_score_block(
+    network: FittedNetwork, rows: NDArray, declared: str, block_info: Any = None
+) -> NDArray[np.float64]:
     """One chunk of a lazy array -> (sample, class) ln y; Dask tells where in the array the chunk stands."""
-    start = block_info[None]["array-location"][0][0] if block_info else 0
+    start, stop = block_info[None]["array-location"][0]
+    rows = as_declared(rows, (stop - start, network.n_inputs), declared)
     return log_score_rows(network, rows, start, None).scores
 
 
@@ -126,8 +130,8 @@ def score_rows(
     A chunk that is there is not scored again, so running a task twice does no harm.
     """
     store = job.opened_store
-    if job.may_be_begun and store.is_done(index):
-        scores = store.read_scores(index)
+    scores = store.read_done(index, job.classes) if job.may_be_begun else None
+    if scores is not None:
         summary = ScoreSummary(len(scores), 0, 0, len(scores), {}, None)
     else:
         scored, n_bytes = _scored(job.network, samples, start, stop)

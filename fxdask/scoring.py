@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,9 +16,9 @@ from dask.array import Array as DaskArray
 from numpy.typing import NDArray
 
 from fxdask import score_graph
-from fxdask.errors import InvalidInputError, StoreExistsError
+from fxdask.errors import InvalidInputError, StoreExistsError, StoreFormatError
 from fxdask.graph import active_client
-from fxdask.inputs import Samples, as_labels, as_samples, check_test_samples, checked_length
+from fxdask.inputs import Samples, as_labels, as_samples, check_test_samples, checked_length, plain_labels
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.loading import load
 from fxdask.network import FisherNetworkClassifier
@@ -29,6 +29,7 @@ from fxdask.score_tasks import ScoreJob, ScoreSummary
 from fxdask.store.group import (
     check_room,
     move_into_place,
+    only_one_at_a_time,
     peek_header,
     refuse_foreign_files,
     remove_group,
@@ -44,6 +45,7 @@ __all__ = ["BatchScores", "batch_score"]
 log = logging.getLogger(__name__)
 
 LARGEST_DASK_CHUNK = 256 * 2**20
+MOST_UNKNOWN_LABELS = 100
 
 
 @dataclass(frozen=True)
@@ -130,16 +132,17 @@ def batch_score(
     are scored on the workers of the connected client; an array in memory is scored where it is.
 
     Each task reads whole chunks of X and writes one whole chunk of the result. The same call after
-    one that was stopped goes on where that stopped, if X is a path or a Dask array that has not
-    changed (by its files' names, sizes and times, or by its name).
+    one that was stopped goes on where that stopped, if X is a path whose files have not changed, by
+    their names, sizes and times. What is in memory, or comes from Dask, is scored from the start:
+    whether that has changed could only be told by looking at all of it.
 
     Parameters
     ----------
     model : path, URL or fitted FisherNetworkClassifier
     X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
     out : path or URL
-        Must not exist yet, unless ``overwrite`` is set and it holds earlier scores; those stay
-        until the new ones are complete.
+        Must not exist yet, unless ``overwrite`` is set and it holds earlier scores. On a disk those
+        stay until the new ones are complete; in an object store they go first.
     y : labels, optional
         Gives the accuracy and the confusion matrix.
     density : {"table", "exact"}, optional
@@ -167,14 +170,33 @@ def batch_score(
     """
     started = time.perf_counter()
     classifier = model if isinstance(model, FisherNetworkClassifier) else load(model)
-    network, classes = classifier.network_, classifier.classes_
+    network = classifier.network_
     if density is not None:
         network = network.with_density(density)
     checked_limit(memory_limit)
     samples = as_samples(X, min_samples=0)
     check_test_samples(classifier, samples)
-    truth = None if y is None else _checked_truth(as_labels(y), samples.n_samples, classes)
+    truth = None if y is None else _checked_truth(as_labels(y), samples.n_samples, classifier.classes_)
+    if not isinstance(out, (str, Path)):
+        raise InvalidInputError(f"out must be a path or a URL, not {out!r}")
     final = store_url(out)
+    with only_one_at_a_time(final):
+        return _score_into(final, classifier, network, samples, truth, memory_limit, started, overwrite, verbose)
+
+
+def _score_into(
+    final: str,
+    classifier: FisherNetworkClassifier,
+    network: FittedNetwork,
+    samples: Samples,
+    truth: _Truth | None,
+    memory_limit: Any,
+    started: float,
+    overwrite: bool,
+    verbose: bool,
+) -> BatchScores:
+    """Score checked samples, while nobody else scores into the same place."""
+    classes = classifier.classes_
     _refuse_to_replace(final, overwrite=overwrite)
     begun = _begin(final, classifier.store_, network, classes, samples, _planned(samples, network, memory_limit))
     store, plan = begun.store, begun.plan
@@ -195,7 +217,12 @@ def batch_score(
         if not begun.resumable or isinstance(error, InvalidInputError) or not store.n_done():
             remove_group(store.url)
         raise
+    # Something may have been put there meanwhile.
+    _refuse_to_replace(final, overwrite=overwrite, beside=store.url)
     move_into_place(store.url, final)
+    if not begun.resumed:
+        # Chunks may still have been there: from tasks of this call whose worker was lost.
+        summary = replace(summary, n_resumed=0)
     return _result(final, summary, time.perf_counter() - started, network, truth, accuracy)
 
 
@@ -233,27 +260,40 @@ def _accuracy(summary: ScoreSummary) -> float | None:
 
 def _checked_truth(y: NDArray, n_samples: int, classes: NDArray) -> _Truth:
     """True labels that can be compared with the model's classes."""
-    if len(y) and (y.dtype.kind in "UO") != (classes.dtype.kind in "UO"):
-        raise InvalidInputError(f"y has dtype {y.dtype} but the model's classes are {classes.dtype}: none could match")
     checked_length(y, n_samples)
-    present, codes = np.unique(y.astype(str) if y.dtype.kind == "O" else y, return_inverse=True)
-    labels = np.union1d(classes, present) if len(y) else classes
-    places = np.searchsorted(labels, present).astype(np.min_scalar_type(len(labels)))
-    return _Truth(labels, places[codes] if len(y) else np.empty(0, np.uint8))
+    if not len(y):
+        return _Truth(classes, np.empty(0, np.uint8))
+    y = plain_labels(y)
+    if (y.dtype.kind in "UO") != (classes.dtype.kind in "UO"):
+        raise InvalidInputError(f"y has dtype {y.dtype} but the model's classes are {classes.dtype}: none could match")
+    if y.dtype.kind == "O":
+        y = y.astype(str)
+    elif y.dtype.kind in "biu" and classes.dtype.kind in "biu" and (y.astype(classes.dtype) == y).all():
+        y = y.astype(classes.dtype)  # two types of integers would meet in floats, and large ones fall together there
+    present, codes = np.unique(y, return_inverse=True)
+    unknown = present[~np.isin(present, classes)]
+    if len(unknown) > MOST_UNKNOWN_LABELS:
+        raise InvalidInputError(
+            f"y has {len(unknown):,} labels that the model does not know, {unknown[0]} among them, and "
+            f"{MOST_UNKNOWN_LABELS} at most make sense; pass the labels of X"
+        )
+    labels = np.union1d(classes, present)
+    return _Truth(labels, np.searchsorted(labels, present).astype(np.min_scalar_type(len(labels)))[codes])
 
 
 def _planned(samples: Samples, network: FittedNetwork, memory_limit: Any) -> ScorePlan:
     """Ranges of whole chunks that fit into the memory of whoever will score them."""
-    handle = samples.handle
+    handle, whole = samples.handle, 0
     if isinstance(handle, DaskArray):
         chunk, copies = _uniform_rows(handle), 2
+        whole = int(np.prod([max(lengths, default=0) for lengths in handle.chunks])) * samples.dtype.itemsize
     elif isinstance(handle, np.ndarray):
         chunk, copies = 0, 0
     else:
         chunk = min(rows_per_chunk(handle), samples.n_samples)
         copies = 2 if chunk else 1
     widened = network.preparation.normalize is not None or not np.can_cast(samples.dtype, np.float32)
-    test_set = TestSet(samples.n_samples, samples.n_inputs, samples.dtype.itemsize, chunk, copies, widened)
+    test_set = TestSet(samples.n_samples, samples.n_inputs, samples.dtype.itemsize, chunk, copies, whole, widened)
     here = isinstance(handle, np.ndarray) or active_client() is None
     resources = measured_resources(memory_limit, here=here)
     return plan_scores(test_set, len(network.nodes), network.n_used, network.n_classes, resources)
@@ -271,8 +311,8 @@ def _begin(
     final: str, model: str | None, network: FittedNetwork, classes: NDArray, samples: Samples, plan: ScorePlan
 ) -> _Begun:
     """The store that an equal call left unfinished, or a new one."""
-    handle = samples.handle
-    source = f"dask {handle.name}" if isinstance(handle, DaskArray) else fingerprint(handle)
+    # A Dask array's name may stay while the files behind it change.
+    source = None if isinstance(samples.handle, DaskArray) else fingerprint(samples.handle)
     facts = {
         "network": network.digest(),
         "classes": classes.tolist(),
@@ -281,14 +321,9 @@ def _begin(
     }
     job = hashlib.sha256(json.dumps(facts).encode()).hexdigest() if source else uuid4().hex
     url = working_url(final, job[:16])
-    header = peek_header(url)
-    # Finished but not in its place: what is missing is only the last step.
-    if header is not None and header["kind"] == "scores" and header.get("job") == job:
-        begun = plan.with_rows(header["rows_per_chunk"])
-        if begun is not None:
-            store = ScoreStore.open(url, "r+", finished=False)
-            log.info("going on with %s, %d of %d chunks are done", url, store.n_done(), begun.n_tasks)
-            return _Begun(store, begun, resumable=True, resumed=True)
+    left = _left_by_an_equal_call(url, job, plan)
+    if left is not None:
+        return left
     check_room(url, samples.n_samples * (8 * len(classes) + classes.dtype.itemsize))
     header_facts = {"job": job, "classes": classes.tolist(), "model": model}
     try:
@@ -299,7 +334,37 @@ def _begin(
     return _Begun(store, plan, resumable=source is not None, resumed=False)
 
 
-def _refuse_to_replace(url: str, *, overwrite: bool) -> None:
+def _left_by_an_equal_call(url: str, job: str, plan: ScorePlan) -> _Begun | None:
+    """What was begun at this address by the same job, if it is fit to go on with; damaged, it is as good as nothing."""
+    try:
+        header = peek_header(url)
+        # Finished but not in its place: what is missing is only the last step.
+        if header is None or header["kind"] != "scores" or header.get("job") != job:
+            return None
+        begun = plan.with_rows(header.get("rows_per_chunk"))
+        if begun is None:
+            return None
+        store = ScoreStore.open(url, "r+", finished=False)
+        log.info("going on with %s, %d of %d chunks are done", url, store.n_done(), begun.n_tasks)
+        return _Begun(store, begun, resumable=True, resumed=True)
+    except (StoreFormatError, StoreExistsError) as error:
+        log.info("beginning anew: %s", error)
+        return None
+
+
+def _refuse_to_replace(url: str, *, overwrite: bool, beside: str | None = None) -> None:
+    """Refuse what was not asked to be replaced; ``beside`` is where scores are that have no place to go."""
+    if beside == url:
+        return  # worked on in place
+    try:
+        _refuse_what_is_there(url, overwrite=overwrite)
+    except StoreExistsError as error:
+        if beside is None:
+            raise
+        raise StoreExistsError(f"{error}; it came while this was scored, and the scores are in {beside}") from None
+
+
+def _refuse_what_is_there(url: str, *, overwrite: bool) -> None:
     header = peek_header(url)
     if header is None:
         return

@@ -16,6 +16,9 @@ g, g' and g'' at both ends is evaluated. Errors, as shares of the density's peak
   w / 2, which widens exp(-x^2 / 4) to s < 1.52 and adds a factor below 1.03: at most
   (w / 2)^6 / 6! 1.0865 sqrt(6!) 1.52 1.03 = 1.1e-7 for w = 0.22.
 - The quintic errs by at most w^6 / (64 6!) max |g^(6)|, and max |g^(6)| <= 1.0865 sqrt(6!) sqrt(2): 1.1e-7.
+- The sums of r^2 and up are in single precision. They are corrections: with |r| <= w / 2 and
+  Cramer's bound on phi'' they come to 0.014 of the peak, and NumPy's sums of them to within 30
+  units in the last place of the terms added up: 2.5e-8.
 - Samples farther than 7 from a point are left out, or come round the transform's end: with s = 3,
   exp(-7^2 / 2 (1 - 1 / s^2)) s = 1.1e-9.
 """
@@ -32,6 +35,7 @@ from scipy.fft import irfft, rfft, rfftfreq
 from fxdask.kernels.lookup import Lookup
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.table import DensityTable
+from fxdask.plan import row_ranges
 
 __all__ = ["BINNED_ERROR", "densities"]
 
@@ -44,6 +48,7 @@ REACH = 7.0
 MARGIN = int(REACH / WIDTH) + 1
 SHORTEST_GRID = 96
 LONGEST_GRID = 6144
+PLACES_AT_A_TIME = 2**16
 
 
 def densities(
@@ -58,13 +63,14 @@ def densities(
     # Rows of one length together: a row's last bits must not depend on the rows beside it.
     for n_places in np.unique(length).tolist():
         rows = np.flatnonzero(length == n_places)
-        chosen = slice(None) if len(rows) == len(length) else rows
         if n_places > LONGEST_GRID:
             for row in rows.tolist():
                 tables = Lookup([DensityTable(ascending[row], float(bandwidth[row]))])
                 result[row] = np.exp(tables.log_density(points[row : row + 1], scratch)[0][0])
-        else:
-            result[chosen] = _by_transform(points[chosen], ascending[chosen], bandwidth[chosen], n_places, scratch)
+            continue
+        for low, high in row_ranges(len(rows), max(1, PLACES_AT_A_TIME // int(n_places))):
+            some = slice(low, high) if len(rows) == len(length) else rows[low:high]
+            result[some] = _by_transform(points[some], ascending[some], bandwidth[some], int(n_places), scratch)
     return result
 
 
@@ -87,7 +93,7 @@ def _by_transform(
 ) -> NDArray[np.float64]:
     """The densities of rows whose samples lie in ``length`` bins, less the margins on both sides."""
     low, per_bin = ascending[:, :1].astype(np.float64), 1 / (WIDTH * bandwidth[:, None])
-    length, places = int(length), points.astype(np.float64)
+    places = points.astype(np.float64)
     moments = np.zeros((ORDER, len(places), length))
     _add_up(ascending, low, per_bin, moments[:, :, MARGIN:], scratch)
     transformed = rfft(moments, axis=2)
@@ -121,11 +127,10 @@ def _add_up(
     starts = np.flatnonzero(is_first)
     row, column = starts // bins.shape[1], bins.ravel()[starts].astype(np.intp)
     moments[0, row, column] = np.diff(starts, append=bins.size)
-    # Single precision from here on: these terms are corrections, and it costs them 3e-8 of the peak at most.
+    moments[1, row, column] = np.add.reduceat(rest.ravel(), starts)
     rest = rest.astype(np.float32).ravel()
-    power = scratch("power", rest.shape)
-    power[...] = rest
-    for j in range(1, ORDER):
+    power = np.multiply(rest, rest, out=scratch("power", rest.shape))
+    for j in range(2, ORDER):
         moments[j, row, column] = np.add.reduceat(power, starts) / factorial(j)
         power *= rest
 

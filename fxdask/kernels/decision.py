@@ -114,7 +114,7 @@ class FittedNetwork:
         if density == self.density:
             return self
         other = copy.copy(self)
-        other.density = density
+        other.density, other._tables, other._lookups = density, self._tables, self._lookups
         return other
 
     def digest(self) -> str:
@@ -261,7 +261,9 @@ class FittedNetwork:
         errors = [[self.table(k, u).error for u in self.used(k)] for k in range(self.n_classes)]
         # A sum of densities is off by no larger a share than the worst of them; a sum of logarithms adds up.
         worst = max(sum(row) if self.combine == "log" else max(row) for row in errors)
-        rounding = ROUNDING_PER_TERM * max(map(len, errors)) + ROUNDING_SHARE * (np.abs(best) + np.abs(second))
+        n_terms = max(map(len, errors))
+        share = ROUNDING_SHARE * (n_terms if self.combine == "log" else 1)
+        rounding = ROUNDING_PER_TERM * n_terms + share * (np.abs(best) + np.abs(second))
         return best - second > 2 * (worst + rounding)
 
     def _ascending(self, k: int, u: int) -> NDArray[np.float32]:

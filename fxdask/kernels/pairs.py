@@ -32,7 +32,10 @@ class Pairs:
 
 
 def pairs_of(start: NDArray[np.intp], stop: NDArray[np.intp]) -> Iterator[Pairs]:
-    """(point,) range of samples of each point, none of them empty -> all pairs, a bounded number at a time."""
+    """(point,) range of samples of each point, none of them empty -> all pairs, about so many at a time.
+
+    A point and all its samples stay together, however many these are.
+    """
     ends = np.cumsum(stop - start)
     n_pairs = int(ends[-1]) if len(ends) else 0
     cuts = np.unique(np.searchsorted(ends, np.arange(0, n_pairs, PAIRS_AT_A_TIME), side="right"))

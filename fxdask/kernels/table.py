@@ -7,8 +7,8 @@ In units of the bandwidth, seen from a node c of a grid of step w, the density o
 where d = t_q - c has weights exp(-d^2 / 2) and m is its mean. Of ln g the first factors are a
 parabola, and R is all that has to be approximated. It is smooth, at least 1 (Jensen), and its even
 derivatives E[(d - m)^j exp(x (d - m))] are log-convex in x: on the cell |x| <= w / 2 they are at
-most Q_j, the geometric mean of their values at c and at the next node. All of these are sums over
-the samples, taken at every node. Hence, with e = w / 2:
+most Q_j, the geometric mean of the value at c and the larger of those at the nodes on both sides.
+All of these are sums over the samples, taken at every node. Hence, with e = w / 2:
 
 - R's Taylor polynomial of the central moments up to order p - 1 (p even) errs by at most
   Q_p e^p / p!, and as R >= 1 that bounds the relative error too.
@@ -42,7 +42,7 @@ __all__ = ["LARGEST_ERROR", "DensityTable"]
 LARGEST_ERROR = 4e-7
 """What no table exceeds: relative to the density itself, so to its peak all the more."""
 
-CELL_ERROR = 3e-7
+CELL_ERROR = 0.75 * LARGEST_ERROR
 STEP = 0.5
 PIECES = 16
 ORDER = 12
@@ -55,7 +55,7 @@ SAMPLES_AT_A_TIME = 2**14
 # Of the coordinates, sums and coefficients, each some hundred operations long.
 ROUNDING = 1e-9
 # So many are summed sooner than those that count are found.
-FEW_KERNELS = 2**15
+FEW_SAMPLES = 2**10
 LEBESGUE = 1.64
 
 
@@ -122,7 +122,7 @@ class DensityTable:
                 result[inside] = self._tails[side].log_sum(distance[inside]) - self._log_scale
         missing = np.flatnonzero(np.isnan(result))
         if len(missing):
-            summed = log_density if len(missing) * len(self.ascending) <= FEW_KERNELS else log_density_nearby
+            summed = log_density if len(self.ascending) <= FEW_SAMPLES else log_density_nearby
             result[missing] = summed(points[missing], self.ascending, self.bandwidth)
         return result, len(missing)
 

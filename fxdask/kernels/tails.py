@@ -27,6 +27,8 @@ START = 4.0
 CELLS_PER_OCTAVE = 32
 BITS_BELOW_A_CELL = 52 - 5
 MOST_OCTAVES = 64
+# Of the sums, of the kernels that they leave out, and of the cubics' coefficients.
+ROUNDING = 1e-9
 
 
 class Tail:
@@ -104,7 +106,7 @@ def _errors(
     carried = np.exp(log_sums[:, 3] - log_sums[:, 0] + width * mean)
     second = np.maximum(_about(first, mean, 2), _about(last, mean, 2) * carried)
     fourth = np.maximum(_about(first, mean, 4), _about(last, mean, 4) * carried)
-    return 16 / 81 / 24 * (width / 2) ** 4 * fourth_derivative_bound(second, fourth, width)
+    return 16 / 81 / 24 * (width / 2) ** 4 * fourth_derivative_bound(second, fourth, width) + ROUNDING
 
 
 def fourth_derivative_bound(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ __all__ = [
     "finish_group",
     "has_chunk",
     "move_into_place",
+    "only_one_at_a_time",
     "open_group",
     "peek_header",
     "reading",
@@ -46,6 +48,11 @@ __all__ = [
     "write_together",
     "writing",
 ]
+
+try:
+    import fcntl
+except ImportError:  # there is none on Windows
+    fcntl = None  # type: ignore[assignment]
 
 HEADER = "fxdask"
 KINDS = ("model", "scores")
@@ -182,6 +189,34 @@ def working_url(url: str, token: str) -> str:
     Object stores cannot rename, so there the work is done in place.
     """
     return str(_beside(url, f"next-{token}")) if _is_local(url) else url
+
+
+@contextmanager
+def only_one_at_a_time(url: str) -> Iterator[None]:
+    """Refuse to work on what another process of this machine is working on; its end, however it comes, lifts that.
+
+    Two that finished the same would move each other's result away. Object stores have no such lock.
+    """
+    if fcntl is None or not _is_local(url) or not Path(url).parent.is_dir():
+        yield
+        return
+    lock = _beside(url, "lock")
+    with writing(url):
+        file = lock.open("w")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever held it may have removed the file between the opening and the lock.
+            if lock.stat().st_ino != os.fstat(file.fileno()).st_ino:
+                raise BlockingIOError
+        except (BlockingIOError, FileNotFoundError):
+            raise StoreExistsError(
+                f"another call is working on {url}; wait for its end, or choose another path"
+            ) from None
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def move_into_place(url: str, final: str) -> None:

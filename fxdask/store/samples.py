@@ -14,7 +14,7 @@ import zarr.errors
 from numpy.typing import NDArray
 from zarr.buffer.cpu import NDBuffer
 
-from fxdask.errors import InvalidInputError
+from fxdask.errors import InvalidInputError, StoreFormatError
 from fxdask.plan import rows_per_read
 
 __all__ = [
@@ -183,12 +183,17 @@ def read_pieces(source: Source, start: int, stop: int, room: Room | None = None)
     Reading the range in one piece would copy them all once more. Where chunks are narrower than
     rows they are put together, in the room if there is one.
     """
-    if isinstance(source, ZarrAddress):
-        array = source.open()
+    if not isinstance(source, ZarrAddress):
+        return [open_rows(source, room)(start, stop)]
+    array = source.open()
+    try:
         caught = _caught_chunks(array, start, min(stop, array.shape[0]))
-        if caught is not None:
-            return caught
-    return [open_rows(source, room)(start, stop)]
+        return [_zarr_reader(array, room)(start, stop)] if caught is None else caught
+    except (ValueError, RuntimeError, zarr.errors.BaseZarrError) as error:
+        reason = " ".join(str(error).split())
+        raise StoreFormatError(
+            f"{source.url} is damaged: samples {start} to {stop} cannot be read ({reason})"
+        ) from error
 
 
 class _Catcher(NDBuffer):

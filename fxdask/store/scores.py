@@ -65,10 +65,21 @@ class ScoreStore:
         """Whether labels and scores of a chunk are there by name: Zarr writes each of them whole or not at all."""
         return has_chunk(self._array("labels"), (index,)) and has_chunk(self._array("scores"), (index, 0))
 
-    def read_scores(self, index: int) -> NDArray[np.float64]:
-        """(sample, class) one chunk of scores."""
-        with reading(self.url, "scores"):
-            return np.asarray(self._array("scores")[self._rows(index, self.header["rows_per_chunk"])])
+    def read_done(self, index: int, classes: NDArray) -> NDArray[np.float64] | None:
+        """(sample, class) one chunk of scores, if it is done and its labels are theirs; a damaged one is as missing."""
+        if not self.is_done(index):
+            return None
+        rows = self._rows(index, self.header["rows_per_chunk"])
+        try:
+            with reading(self.url, "scores"):
+                scores = np.asarray(self._array("scores")[rows])
+            with reading(self.url, "labels"):
+                labels = np.asarray(self._array("labels")[rows[:1]])
+        except StoreFormatError:
+            return None
+        if classes.dtype.kind in "UO":
+            labels, classes = labels.astype(str), classes.astype(str)
+        return scores if np.array_equal(labels, classes[scores.argmax(axis=1)]) else None
 
     def n_done(self) -> int:
         """How many chunks are done, or nearly."""
