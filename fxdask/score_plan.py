@@ -79,7 +79,7 @@ class ScorePlan:
     @property
     def task_bytes(self) -> int:
         """The most that one task takes at any time."""
-        data, rows = self.test_set, self.rows_per_task
+        data, rows = self.test_set, min(self.rows_per_task, self.test_set.n_samples)
         step = min(rows, rows_per_step(data.n_inputs, self.n_used))
         tile = rows_per_tile(data.n_inputs)
         raw = max(data.copies * rows * data.n_inputs * data.itemsize, 2 * data.chunk_bytes)
@@ -101,7 +101,7 @@ class ScorePlan:
 def plan_scores(
     test_set: TestSet, n_nodes: int, n_used: int, n_classes: int, resources: Resources | None = None
 ) -> ScorePlan:
-    """Choose ranges of whole chunks, up to 64 MiB of float32, that fit into memory.
+    """Choose ranges of whole chunks, up to 64 MiB of raw or prepared samples, that fit into memory.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def plan_scores(
     4608
     """
     unit = test_set.rows_per_chunk or tile_shape(test_set.n_inputs).samples
-    wanted = max(1, BYTES_PER_TASK // (4 * test_set.n_inputs * unit))
+    wanted = max(1, BYTES_PER_TASK // (max(4, test_set.itemsize) * test_set.n_inputs * unit))
     plan = ScorePlan(
         test_set, n_nodes, n_used, n_classes, unit * wanted, None if resources is None else resources.per_task
     )
