@@ -60,7 +60,7 @@ class ScorePlan:
     >>> from fxdask.score_plan import TestSet, plan_scores
     >>> plan = plan_scores(TestSet(1_000_000, 784, rows_per_chunk=5_000), n_nodes=20, n_used=10, n_classes=2)
     >>> plan.rows_per_task, plan.n_tasks
-    (5000, 200)
+    (20000, 50)
     """
 
     test_set: TestSet
@@ -119,7 +119,7 @@ def plan_scores(
     --------
     >>> from fxdask.score_plan import TestSet, plan_scores
     >>> plan_scores(TestSet(1_000_000, 784), n_nodes=20, n_used=10, n_classes=2).rows_per_task
-    4608
+    20736
     """
     unit = test_set.rows_per_chunk or tile_shape(test_set.n_inputs).samples
     wanted = max(1, BYTES_PER_TASK // (max(4, test_set.itemsize) * test_set.n_inputs * unit))

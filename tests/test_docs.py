@@ -14,7 +14,16 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize(
-    "module", ["fxdask.network", "fxdask.loading", "fxdask.scoring", "fxdask.plan", "fxdask.planning", "fxdask.cluster"]
+    "module",
+    [
+        "fxdask.network",
+        "fxdask.loading",
+        "fxdask.scoring",
+        "fxdask.score_plan",
+        "fxdask.plan",
+        "fxdask.planning",
+        "fxdask.cluster",
+    ],
 )
 def test_examples_in_docstrings(module):
     result = doctest.testmod(importlib.import_module(module))
