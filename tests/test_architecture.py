@@ -42,6 +42,7 @@ LIBRARY_ROOMS = {
     "click": {"progress", "cli"},
     "threadpoolctl": {"threads"},
     "psutil": {"evidence"},
+    "locket": {"store"},
 }
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
+import locket
 import zarr
 import zarr.errors
 from numpy.typing import NDArray
@@ -48,11 +48,6 @@ __all__ = [
     "write_together",
     "writing",
 ]
-
-try:
-    import fcntl
-except ImportError:  # there is none on Windows
-    fcntl = None  # type: ignore[assignment]
 
 HEADER = "fxdask"
 KINDS = ("model", "scores")
@@ -197,26 +192,27 @@ def only_one_at_a_time(url: str) -> Iterator[None]:
 
     Two that finished the same would move each other's result away. Object stores have no such lock.
     """
-    if fcntl is None or not _is_local(url) or not Path(url).parent.is_dir():
+    if not _is_local(url) or not Path(url).parent.is_dir():
         yield
         return
     lock = _beside(url, "lock")
-    with writing(url):
-        file = lock.open("w")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever held it may have removed the file between the opening and the lock.
-            if lock.stat().st_ino != os.fstat(file.fileno()).st_ino:
-                raise BlockingIOError
-        except (BlockingIOError, FileNotFoundError):
-            raise StoreExistsError(
-                f"another call is working on {url}; wait for its end, or choose another path"
-            ) from None
+    refusal = f"another call is working on {url}; wait for its end, or choose another path"
+    held = locket.lock_file(str(lock), timeout=0)
+    try:
+        with writing(url):
+            held.acquire()
+    except locket.LockError:
+        raise StoreExistsError(refusal) from None
+    try:
+        # Whoever held it before may have removed the file between the opening and the lock.
+        if not lock.exists():
+            raise StoreExistsError(refusal)
         try:
             yield
         finally:
             lock.unlink(missing_ok=True)
+    finally:
+        held.release()
 
 
 def move_into_place(url: str, final: str) -> None:
