@@ -14,21 +14,25 @@ from fxdask.evidence import resident_bytes
 MIB = 2**20
 
 
-@pytest.fixture
-def peaks(monkeypatch):
-    """Bytes that each block's task had allocated at most."""
-    found = []
-    fit_block = tasks.fit_block
+def traced(task, found):
+    """The same task, that also notes how many bytes it had allocated at most."""
 
-    def traced(*arguments):
+    def run(*arguments):
         tracemalloc.start()
         try:
-            return fit_block(*arguments)
+            return task(*arguments)
         finally:
             found.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
 
-    monkeypatch.setattr(tasks, "fit_block", traced)
+    return run
+
+
+@pytest.fixture
+def peaks(monkeypatch):
+    """Bytes that each block's task had allocated at most."""
+    found = []
+    monkeypatch.setattr(tasks, "fit_block", traced(tasks.fit_block, found))
     with dask.config.set(num_workers=1):
         yield found
 
@@ -88,22 +92,13 @@ def test_no_scoring_task_takes_more_than_its_plan_says(
     head = (np.random.default_rng(0).standard_normal((400, shape[1])) * 20 + 100).astype(dtype)
     clf = FisherNetworkClassifier(300, normalize=normalize, **parameters).fit(head, np.arange(400) % 2)
     clf.predict(head)  # the tables are the model's, not a task's
-    found, plans = [], []
-    score_rows, score = score_tasks.score_rows, score_graph.score
-
-    def traced(*arguments):
-        tracemalloc.start()
-        try:
-            return score_rows(*arguments)
-        finally:
-            found.append(tracemalloc.get_traced_memory()[1])
-            tracemalloc.stop()
+    found, plans, score = [], [], score_graph.score
 
     def planned(job, handle, plan, *rest):
         plans.append(plan)
         return score(job, handle, plan, *rest)
 
-    monkeypatch.setattr(score_tasks, "score_rows", traced)
+    monkeypatch.setattr(score_tasks, "score_rows", traced(score_tasks.score_rows, found))
     monkeypatch.setattr(score_graph, "score", planned)
     with dask.config.set(num_workers=1):
         fxdask.batch_score(clf, data, tmp_path / "out.zarr")

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from scipy.special import comb
 
 from fxdask.kernels.density import LOG_SQRT_2PI, log_density, log_density_nearby
-from fxdask.kernels.tails import TAIL_ERROR, Tail, fourth_derivative_bound
+from fxdask.kernels.tails import TAIL_ERROR, Tail, cubic_through_four, fourth_derivative_bound
 
 __all__ = ["LARGEST_ERROR", "DensityTable"]
 
@@ -166,7 +166,7 @@ def _cell_polynomials(
     values = np.log(taylor @ np.power.outer(x, np.arange(ORDER)).T)
     values += np.log(total)[:, None] + mean[:, None] * x - x**2 / 2
     of_piece = values[:, 3 * np.arange(PIECES)[:, None] + np.arange(4)]
-    return of_piece @ _cubic_through_four().T, _cell_errors(worst, len(places))
+    return of_piece @ cubic_through_four().T, _cell_errors(worst, len(places))
 
 
 def _cell_errors(worst: NDArray[np.float64], n_samples: int) -> NDArray[np.float64]:
@@ -250,9 +250,3 @@ def _steps_apart() -> NDArray[np.float64]:
     binomials, exponents = _binomials()
     powers = np.power.outer(distance, np.arange(ORDER + 1))[:, exponents]
     return binomials * powers * np.exp(-0.5 * distance**2)[:, None, None]
-
-
-@cache
-def _cubic_through_four() -> NDArray[np.float64]:
-    """(power, value): values at 0, 1/3, 2/3 and 1 -> coefficients."""
-    return np.asarray(np.linalg.inv(np.vander(np.arange(4) / 3, increasing=True)), np.float64)

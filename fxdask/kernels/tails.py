@@ -13,6 +13,7 @@ too large are left out. Far enough out, where exp(-u s) of the second sample is 
 
 from __future__ import annotations
 
+from functools import cache
 from math import log
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from fxdask.kernels.pairs import NEGLIGIBLE, pairs_of
 
-__all__ = ["TAIL_ERROR", "Tail", "fourth_derivative_bound"]
+__all__ = ["TAIL_ERROR", "Tail", "cubic_through_four", "fourth_derivative_bound"]
 
 TAIL_ERROR = 1e-7
 START = 4.0
@@ -47,7 +48,7 @@ class Tail:
         points = np.linspace(edges[:-1], edges[1:], 4, axis=1)
         log_sums, moments = _sums(behind, points.ravel())
         log_sums = log_sums.reshape(-1, 4)
-        cubics = log_sums @ np.linalg.inv(np.vander(np.arange(4) / 3, increasing=True)).T
+        cubics = log_sums @ cubic_through_four().T
         cubics[_errors(log_sums, moments.reshape(-1, 4, 5), np.diff(edges)) > TAIL_ERROR] = np.nan
         # From the last edge on T is constant, unless the octaves came to their end before.
         ends = len(edges) - 1 < MOST_OCTAVES * CELLS_PER_OCTAVE
@@ -107,6 +108,12 @@ def _errors(
     second = np.maximum(_about(first, mean, 2), _about(last, mean, 2) * carried)
     fourth = np.maximum(_about(first, mean, 4), _about(last, mean, 4) * carried)
     return 16 / 81 / 24 * (width / 2) ** 4 * fourth_derivative_bound(second, fourth, width) + ROUNDING
+
+
+@cache
+def cubic_through_four() -> NDArray[np.float64]:
+    """(power, value): values at 0, 1/3, 2/3 and 1 -> coefficients."""
+    return np.asarray(np.linalg.inv(np.vander(np.arange(4) / 3, increasing=True)), np.float64)
 
 
 def fourth_derivative_bound(
