@@ -1,6 +1,9 @@
 import numpy as np
 import pytest
+import zarr
 from hypothesis import HealthCheck, settings
+
+from fxdask import FisherNetworkClassifier, score_plan
 
 settings.register_profile(
     "project", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -25,3 +28,16 @@ def three_blobs():
     codes = np.arange(300) % 3
     X = rng.standard_normal((300, 5)) * (1 + codes[:, None]) + 4 * codes[:, None]
     return X, np.array(["ash", "birch", "cedar"])[codes]
+
+
+@pytest.fixture
+def wide(tmp_path, monkeypatch):
+    """A model, and a test set of 40 chunks that are scored one by one."""
+    monkeypatch.setattr(score_plan, "BYTES_PER_TASK", 1)
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((4_000, 30)).astype(np.float32)
+    X[::2] *= 1.3
+    y = np.arange(4_000) % 2
+    model = FisherNetworkClassifier(200, 5, store=tmp_path / "model.zarr").fit(X[:600], y[:600])
+    zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(100, 30))
+    return model, X, y

@@ -1,8 +1,4 @@
 import logging
-import subprocess
-import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import dask.array as da
 import numpy as np
@@ -10,15 +6,15 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from scoring_runs import scored
 from sklearn.metrics import confusion_matrix
 
 import fxdask
 from fxdask import FisherNetworkClassifier, score_plan
-from fxdask.errors import MemoryPlanError, StoreExistsError, StoreFormatError
+from fxdask.errors import MemoryPlanError
 from fxdask.plan import Resources
 from fxdask.score_plan import TestSet, plan_scores
 from fxdask.store.samples import ZarrAddress, read_pieces
-from fxdask.store.scores import ScoreStore
 
 
 @pytest.fixture
@@ -95,24 +91,6 @@ def test_unfinished_scores_are_replaced(model, three_blobs, tmp_path):
     assert zarr.open_group(tmp_path / "out.zarr")["labels"].shape == (10,)
 
 
-@pytest.fixture
-def wide(tmp_path, monkeypatch):
-    """A model, and a test set of 40 chunks that are scored one by one."""
-    monkeypatch.setattr(score_plan, "BYTES_PER_TASK", 1)
-    rng = np.random.default_rng(3)
-    X = rng.standard_normal((4_000, 30)).astype(np.float32)
-    X[::2] *= 1.3
-    y = np.arange(4_000) % 2
-    model = FisherNetworkClassifier(200, 5, store=tmp_path / "model.zarr").fit(X[:600], y[:600])
-    zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(100, 30))
-    return model, X, y
-
-
-def scored(folder):
-    group = zarr.open_group(folder, mode="r")
-    return group["labels"][:], group["scores"][:]
-
-
 def test_accuracy_and_confusion(wide, tmp_path):
     model, X, y = wide
     y = np.where(np.arange(4_000) < 7, 9, y)  # a label the model does not know
@@ -147,88 +125,6 @@ def test_both_densities_give_the_same_labels(wide, tmp_path, caplog):
     with pytest.raises(ValueError, match="density='guess' is not known"):
         fxdask.batch_score(model, X, tmp_path / "none.zarr", density="guess")
     assert not (tmp_path / "none.zarr").exists()
-
-
-PROGRAM = """
-import sys, time
-import fxdask
-from fxdask import score_plan, score_tasks
-score_plan.BYTES_PER_TASK = 1
-read = score_tasks.read_pieces
-def slow(*arguments):
-    time.sleep(0.05)
-    return read(*arguments)
-score_tasks.read_pieces = slow
-fxdask.batch_score(*sys.argv[1:])
-"""
-
-
-def begun(tmp_path):
-    return list(tmp_path.glob(".out.zarr.next-*"))
-
-
-def kill_while_scoring(tmp_path):
-    """A process of its own gets a real SIGKILL once some of its chunks are there."""
-    arguments = [tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr"]
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, arguments)])
-    try:
-        for _ in range(3_000):
-            (folder,) = begun(tmp_path) or [None]
-            if folder and len([file for file in (folder / "labels" / "c").glob("*") if file.suffix == ""]) >= 5:
-                return
-            assert process.poll() is None, "it ended before it could be killed"
-            time.sleep(0.01)
-        pytest.fail("nothing was scored")
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_a_killed_scoring_is_taken_up(wide, tmp_path):
-    model, X, y = wide
-    kill_while_scoring(tmp_path)
-    assert not (tmp_path / "out.zarr").exists()
-    result = fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr", y)
-    assert 400 <= result.n_resumed < 4_000
-    assert sum(result.chunks_by_process.values()) == 40 - result.n_resumed // 100
-    assert result.accuracy == model.score(X, y)
-    assert begun(tmp_path) == []
-    fxdask.batch_score(model, X, tmp_path / "whole.zarr")
-    for one, other in zip(scored(tmp_path / "out.zarr"), scored(tmp_path / "whole.zarr"), strict=True):
-        assert np.array_equal(one, other)
-
-
-def test_a_changed_test_set_is_scored_from_the_start(wide, tmp_path):
-    model, X, _ = wide
-    kill_while_scoring(tmp_path)
-    zarr.open_array(tmp_path / "X.zarr", mode="r+")[:100] = X[:100] + 5
-    result = fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr")
-    assert result.n_resumed == 0
-    assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(zarr.open_array(tmp_path / "X.zarr")[:]))
-
-
-def test_a_chunk_lost_from_what_was_begun_is_scored_again(wide, tmp_path):
-    model, X, _ = wide
-    kill_while_scoring(tmp_path)
-    (folder,) = begun(tmp_path)
-    lost = next(file for file in (folder / "labels" / "c").glob("*") if file.suffix == "")
-    lost.unlink()
-    result = fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr")
-    assert result.n_resumed > 0
-    assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(X))
-
-
-def test_an_interrupted_scoring_of_an_array_in_memory_leaves_nothing(wide, tmp_path, monkeypatch):
-    model, X, _ = wide
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(fxdask.scoring.score_graph, "score", interrupted)
-    before = sorted(tmp_path.iterdir())
-    with pytest.raises(KeyboardInterrupt):
-        fxdask.batch_score(model, X, tmp_path / "out.zarr")
-    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -342,147 +238,3 @@ def test_a_dask_chunk_that_cannot_fit_is_refused_too(wide, tmp_path):
         lazy = da.zeros((3_000_000, 30), chunks=(rows, (30,)), dtype=np.float32)
         with pytest.raises(MemoryPlanError, match="chunk of X .*needs .* but a task may use"):
             fxdask.batch_score(model, lazy, tmp_path / "out.zarr", memory_limit=limit)
-
-
-# What goes wrong
-
-
-def damage(folder, kind):
-    chunks = {name: next(f for f in (folder / name / "c").rglob("*") if f.is_file()) for name in ("labels", "scores")}
-    if kind in chunks:
-        content = bytearray(chunks[kind].read_bytes())
-        content[0] ^= 1
-        chunks[kind].write_bytes(content)
-    elif kind == "empty":
-        chunks["labels"].write_bytes(b"")
-    elif kind == "no header":
-        (folder / "zarr.json").unlink()
-    elif kind == "no array":
-        (folder / "labels" / "zarr.json").unlink()
-    else:
-        (folder / "zarr.json").write_text("{" if kind == "bad header" else "")
-
-
-@pytest.mark.parametrize("kind", ["labels", "scores", "empty", "no header", "bad header", "no array"])
-def test_what_was_begun_and_then_damaged_is_scored_again(wide, kind, tmp_path):
-    model, X, _ = wide
-    kill_while_scoring(tmp_path)
-    (folder,) = begun(tmp_path)
-    damage(folder, kind)
-    fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr")
-    assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(X))
-
-
-def test_what_came_meanwhile_is_not_replaced(wide, tmp_path, monkeypatch):
-    model, X, _ = wide
-    score = fxdask.scoring.score_graph.score
-
-    def scored_late(*arguments):
-        (tmp_path / "out.zarr").mkdir()
-        (tmp_path / "out.zarr" / "precious.txt").write_text("mine")
-        return score(*arguments)
-
-    monkeypatch.setattr(fxdask.scoring.score_graph, "score", scored_late)
-    with pytest.raises(StoreExistsError, match=r"it came while this was scored, and the scores are in .*\.next-"):
-        fxdask.batch_score(model, tmp_path / "X.zarr", tmp_path / "out.zarr")
-    assert (tmp_path / "out.zarr" / "precious.txt").read_text() == "mine"
-    (kept,) = begun(tmp_path)
-    assert np.array_equal(scored(kept)[0], model.predict(X))
-
-
-def test_two_at_a_time_into_one_place(wide, tmp_path):
-    """The second is refused while the first is at work; the first is not disturbed."""
-    model, X, _ = wide
-    arguments = [tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr"]
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, arguments)])
-    try:
-        while not begun(tmp_path):
-            assert process.poll() is None
-            time.sleep(0.005)
-        with pytest.raises(StoreExistsError, match="another call is working on .*out.zarr; wait for its end"):
-            fxdask.batch_score(*arguments)
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-    assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(X))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["X.zarr", "model.zarr", "out.zarr"]
-
-
-def test_a_dask_array_is_scored_from_the_start(wide, tmp_path, monkeypatch):
-    """Its name stays when the file behind it changes."""
-    model, X, _ = wide
-    write, written = ScoreStore.write, []
-
-    def stopped(*arguments):
-        written.append(write(*arguments))
-        if len(written) == 10:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ScoreStore, "write", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            fxdask.batch_score(model, da.from_zarr(tmp_path / "X.zarr"), tmp_path / "out.zarr")
-    assert begun(tmp_path) == []
-    zarr.open_array(tmp_path / "X.zarr", mode="r+")[:] = X[::-1]
-    result = fxdask.batch_score(model, da.from_zarr(tmp_path / "X.zarr"), tmp_path / "out.zarr")
-    assert result.n_resumed == 0
-    assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(X[::-1]))
-
-
-def test_a_damaged_chunk_of_samples_is_named(wide, tmp_path):
-    model, _, _ = wide
-    chunk = tmp_path / "X.zarr" / "c" / "3" / "0"
-    chunk.write_bytes(chunk.read_bytes()[:-20])
-    with pytest.raises(StoreFormatError, match="X.zarr is damaged: samples 300 to 400 cannot be read"):
-        fxdask.batch_score(model, tmp_path / "X.zarr", tmp_path / "out.zarr")
-
-
-def test_a_dask_array_that_gives_less_than_it_promised(wide):
-    model, X, _ = wide
-    lazy = da.from_array(X, chunks=(1_000, 30))
-    short = lazy.map_blocks(lambda block: block[:-1], dtype="f4", chunks=lazy.chunks)
-    with pytest.raises(ValueError, match="promised float32 of shape .* but gave"):
-        model.predict(short).compute()
-
-
-@pytest.mark.parametrize(
-    ("labels", "says"),
-    [
-        (np.arange(4_000), "3,998 labels that the model does not know"),
-        (np.full(4_000, np.nan), "contains NaN or infinity"),
-        (np.full(4_000, "wide"), "none could match"),
-    ],
-)
-def test_true_labels_that_cannot_be(wide, labels, says, tmp_path):
-    model, X, _ = wide
-    with pytest.raises(ValueError, match=says):
-        fxdask.batch_score(model, X, tmp_path / "out.zarr", labels)
-    assert not (tmp_path / "out.zarr").exists()
-
-
-@pytest.mark.parametrize("kind", ["uint64", "object"])
-def test_true_labels_of_another_type_are_compared_exactly(wide, kind, tmp_path):
-    _, X, y = wide
-    large = y.astype(np.int64) + 2**53
-    model = FisherNetworkClassifier(100, 3).fit(X, large)
-    result = fxdask.batch_score(model, X, tmp_path / "out.zarr", large.astype(kind))
-    assert result.accuracy == np.mean(model.predict(X) == large) < 1
-
-
-def test_predictions_from_several_threads(wide):
-    """One call's thread pool is nobody else's: Dask goes on working in the meantime and afterwards."""
-    model, X, _ = wide
-    lengths = [4_000, 10, 900] * 4
-    with ThreadPoolExecutor(6) as pool:
-        found = list(pool.map(lambda length: model.predict(X[:length]), lengths))
-    whole = model.predict(X)
-    assert all(np.array_equal(labels, whole[:length]) for labels, length in zip(found, lengths, strict=True))
-    assert da.ones(10, chunks=5).sum().compute() == 10
-
-
-def test_a_network_shares_its_tables(wide):
-    model, _, _ = wide
-    other = model.set_params(density="exact").network_
-    assert other.density == "exact"
-    again = other.with_density("table")
-    assert again.table(0, again.used(0)[0]) is model.set_params(density="table").network_.table(0, again.used(0)[0])

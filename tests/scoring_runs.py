@@ -1,0 +1,47 @@
+"""Scorings in processes of their own, and what they leave."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+import zarr
+
+PROGRAM = """
+import sys, time
+import fxdask
+from fxdask import score_plan, score_tasks
+score_plan.BYTES_PER_TASK = 1
+read = score_tasks.read_pieces
+def slow(*arguments):
+    time.sleep(0.05)
+    return read(*arguments)
+score_tasks.read_pieces = slow
+fxdask.batch_score(*sys.argv[1:])
+"""
+
+
+def begun(tmp_path):
+    return list(tmp_path.glob(".out.zarr.next-*"))
+
+
+def kill_while_scoring(tmp_path):
+    """A process of its own gets a real SIGKILL once some of its chunks are there."""
+    arguments = [tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr"]
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, arguments)])
+    try:
+        for _ in range(3_000):
+            (folder,) = begun(tmp_path) or [None]
+            if folder and len([file for file in (folder / "labels" / "c").glob("*") if file.suffix == ""]) >= 5:
+                return
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.01)
+        pytest.fail("nothing was scored")
+    finally:
+        process.kill()
+        process.wait()
+
+
+def scored(folder):
+    group = zarr.open_group(folder, mode="r")
+    return group["labels"][:], group["scores"][:]
