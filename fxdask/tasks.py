@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from fxdask.job import FitJob
 from fxdask.kernels.binned import densities
 from fxdask.kernels.criteria import CRITERIA
 from fxdask.kernels.density import bandwidths, log_density
+from fxdask.kernels.ordered import SortedRows
 from fxdask.kernels.preparation import FeatureSummary, checked_rows, summarize
 from fxdask.kernels.preparation import merge_summaries as merge_feature_summaries
 from fxdask.kernels.projection import Projected, project_packed
@@ -23,11 +24,12 @@ from fxdask.kernels.statistics import (
     SPREAD_SOURCES,
     class_statistics,
     node_tolerance,
+    row_groups,
     sorted_classes,
     spread_with_fallback,
 )
 from fxdask.kernels.weights import weight_block
-from fxdask.plan import FitPlan, NodeBlock, row_ranges
+from fxdask.plan import NodeBlock, row_ranges
 from fxdask.projecting import project, sample_tiles
 from fxdask.reading import read_range
 from fxdask.store.model import ModelStore
@@ -47,7 +49,7 @@ __all__ = [
 ]
 
 ROWS_PER_SUMMARY = 768
-BYTES_PER_RESPONSE = 2**21  # enough for long calls, few enough to stay in the processor's cache
+BYTES_PER_RESPONSE = 2**24  # enough for long calls, which two threads need to keep out of each other's way
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,11 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
         statistics = streamed_statistics(job, samples, probes, weights, block, tolerance, tally)
     else:
         projected = _project_block(job, samples, weights, block, tally)
-        statistics = class_statistics(projected, tolerance, job.location, job.spread, job.scratch)
         if "projections" in job.plan.kept:
-            arrays["projections"] = _projections(projected, job.plan)
+            arrays["projections"] = np.empty((block.n_nodes, job.plan.n_samples), np.float32)
+        statistics = class_statistics(
+            projected, tolerance, job.location, job.spread, job.scratch, arrays.get("projections")
+        )
     divergences = CRITERIA[job.criterion](statistics, job.priors, tolerance)
     if store:
         arrays["statistics"] = np.stack([statistics.location, statistics.spread, statistics.source, divergences])
@@ -149,11 +153,6 @@ def _project_block(
     tally.passes += 1
     (projected,) = project(job.tiles(samples, tally), job.plan.n_samples, weights, block.start, job.plan, job.scratch)
     return projected
-
-
-def _projections(projected: Projected, plan: FitPlan) -> NDArray[np.float32]:
-    """(node, sample) values of every sample, sorted by class."""
-    return np.concatenate([projected.gather(k) for k in range(plan.n_classes)], axis=1)
 
 
 @one_blas_thread()
@@ -185,18 +184,13 @@ def respond_block(
     plan = job.plan
     block = plan.block(index)
     weights = weight_block(job.seed, block.start, block.stop, plan.n_inputs)
-    if samples is None:
-        values = ModelStore.open(str(job.store)).read_block("projections", block)
-        trained = Projected(values, [[columns] for columns in plan.class_slices])
-    else:
-        trained = _project_block(job, samples, weights, block, Tally())
     one_class = np.zeros(len(points), np.uint8)
     tiles = sample_tiles(points, one_class, plan, job.preparation.of_new, Tally(), Scratch())
     (projected,) = project(tiles, len(points), weights, block.start, plan, Scratch())
     places = projected.gather(0)
     tolerance = node_tolerance(weights, job.preparation.largest)
     activations = np.empty((len(points), plan.n_classes, block.n_nodes))
-    for k, rows, own in sorted_classes(trained, job.scratch, BYTES_PER_RESPONSE):
+    for k, rows, own in _trained_classes(job, samples, weights, block):
         sigma, _ = spread_with_fallback(own, bandwidth_spread, tolerance[rows])
         widths, _ = bandwidths(own.values, sigma, tolerance[rows], rule)
         if density == "exact":
@@ -205,3 +199,17 @@ def respond_block(
         else:
             activations[:, k, rows] = densities(places[rows], own.values, widths, job.scratch).T
     return activations
+
+
+def _trained_classes(
+    job: FitJob, samples: Source | None, weights: NDArray[np.float32], block: NodeBlock
+) -> Iterator[tuple[int, slice, SortedRows]]:
+    """Each class's training values in turn, a few nodes at a time, ascending."""
+    if samples is not None:
+        projected = _project_block(job, samples, weights, block, Tally())
+        yield from sorted_classes(projected, job.scratch, BYTES_PER_RESPONSE)
+        return
+    values = ModelStore.open(str(job.store)).read_block("projections", block)
+    for k, columns in enumerate(job.plan.class_slices):
+        for rows in row_groups(block.n_nodes, columns.stop - columns.start, BYTES_PER_RESPONSE):
+            yield k, rows, SortedRows(values[rows, columns])

@@ -64,26 +64,31 @@ class SortedRows:
         """
         middle = self.count // 2
         last = self.count - 1 - middle
-        values, row_starts = self.values.ravel(), np.arange(len(self.values)) * self.count
-        low, high = row_starts, row_starts + last
+        low = np.zeros(len(self.values), np.intp)
+        high = low + last
         for _ in range(last.bit_length()):
             probe = (low + high) // 2
-            crossed = values[probe + middle] - centre >= centre - values[probe]
+            crossed = self._at_each(probe + middle) - centre >= centre - self._at_each(probe)
             high = np.where(crossed, probe, high)
             low = np.where(crossed, low, np.minimum(probe + 1, high))
         # The window is the one that crossed first or the one before it, whichever is narrower.
-        before = np.maximum(high - 1, row_starts)
+        before = np.maximum(high - 1, 0)
         reach, reach_before = (
-            np.maximum(values[start + middle] - centre, centre - values[start]) for start in (high, before)
+            np.maximum(self._at_each(start + middle) - centre, centre - self._at_each(start))
+            for start in (high, before)
         )
         start = np.where(reach_before < reach, before, high)
         farthest = np.minimum(reach, reach_before).astype(np.float64)
         if self.count % 2:
             return farthest
-        left, right = centre - values[start], values[start + middle] - centre
-        next_left, next_right = centre - values[start + 1], values[start + middle - 1] - centre
+        left, right = centre - self._at_each(start), self._at_each(start + middle) - centre
+        next_left, next_right = centre - self._at_each(start + 1), self._at_each(start + middle - 1) - centre
         second = np.where(left > right, np.maximum(next_left, right), np.maximum(left, next_right))
         return (farthest + second) / 2
+
+    def _at_each(self, positions: NDArray[np.intp]) -> NDArray[np.float32]:
+        """(row,) positions -> (row,) each row's value there."""
+        return self.values[np.arange(len(self.values)), positions]
 
     def total(self, trimmed: int = 0) -> NDArray[np.float64]:
         """(row,) the sum, without so many of the lowest and as many of the highest, rounded once."""

@@ -24,6 +24,7 @@ __all__ = [
     "bracketed_statistics",
     "class_statistics",
     "node_tolerance",
+    "row_groups",
     "sorted_classes",
 ]
 
@@ -76,12 +77,16 @@ def class_statistics(
     location: str = "interquartile_mean",
     spread: str = "mad",
     scratch: Scratch | None = None,
+    ascending: NDArray[np.float32] | None = None,
 ) -> ClassStatistics:
-    """All samples' values -> (class, node) location and spread."""
+    """All samples' values -> (class, node) location and spread; into (node, sample) ``ascending``, class by class."""
+    last = np.cumsum([projected.count(k) for k in range(len(projected.runs))]).tolist()
     result = ClassStatistics.empty(len(projected.runs), len(projected.values))
     for k, rows, ordered in sorted_classes(projected, scratch or Scratch()):
         result.location[k, rows] = LOCATIONS[location](ordered)
         result.spread[k, rows], result.source[k, rows] = spread_with_fallback(ordered, spread, tolerance[rows])
+        if ascending is not None:
+            ascending[rows, last[k] - ordered.count : last[k]] = ordered.values
     return result
 
 
@@ -107,12 +112,16 @@ def sorted_classes(
         count = projected.count(k)
         if count == 0:
             continue
-        step = max(1, bytes_at_a_time // (4 * count))
-        for start, stop in row_ranges(len(projected.values), step):
-            rows = slice(start, stop)
-            values = projected.gather(k, rows, scratch("of a class", (stop - start, count)))
+        for rows in row_groups(len(projected.values), count, bytes_at_a_time):
+            values = projected.gather(k, rows, scratch("of a class", (rows.stop - rows.start, count)))
             values.sort(axis=1)
             yield k, rows, SortedRows(values)
+
+
+def row_groups(n_rows: int, n_values: int, bytes_at_a_time: int) -> list[slice]:
+    """Rows of float32 values in groups of one size, the largest of which fit into these bytes."""
+    n_groups = math.ceil(n_rows / max(1, bytes_at_a_time // (4 * n_values)))
+    return [slice(*edges) for edges in row_ranges(n_rows, math.ceil(n_rows / n_groups))]
 
 
 def _median(ordered: Ordered) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ __all__ = [
     "create_array",
 ]
 
-FORMAT = 3
+FORMAT = 4
 """Raised whenever an older fxdask could misread what a newer one writes."""
 
 
@@ -37,6 +37,7 @@ class ArraySpec:
 BLOCK_ARRAYS = (
     ArraySpec("weights", ("node", "input"), "float32", "node"),
     ArraySpec("statistics", ("quantity", "class", "node"), "float64", "node"),
+    # Class by class, ascending within each: densities need them so, and a fit sorts them anyway.
     ArraySpec("projections", ("node", "sample"), "float32", "node"),
 )
 
