@@ -43,6 +43,7 @@ LIBRARY_ROOMS = {
     "threadpoolctl": {"threads"},
     "psutil": {"evidence"},
     "locket": {"store"},
+    "numba": {"kernels"},
 }
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
