@@ -27,11 +27,12 @@ Errors, as shares of the density's peak:
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
+from importlib import import_module
 from math import sqrt
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.fft import irfft, rfft, rfftfreq
 
@@ -94,7 +95,7 @@ def _by_transform(
     """The densities of rows whose samples lie in ``length`` bins, less the margins on both sides."""
     low, per_bin = ascending[:, :1].astype(np.float64), 1 / (WIDTH * bandwidth[:, None])
     moments = np.zeros((len(ascending), ORDER, length))
-    _add_up(ascending, low[:, 0], per_bin[:, 0], moments[:, :, MARGIN:])
+    _compiled_add_up()(ascending, low[:, 0], per_bin[:, 0], moments[:, :, MARGIN:])
     grid = _transformed(moments)
     at = FINER * ((points.astype(np.float64) - low) * per_bin + MARGIN)
     outside = (at < 0) | (at >= FINER * length - 1)
@@ -104,9 +105,6 @@ def _by_transform(
     return result / (sqrt(2 * np.pi) * ascending.shape[1] * bandwidth[:, None])
 
 
-# Compiled when first called, in about a second. As NumPy calls on whole arrays this takes three times
-# as long, and two threads gain little by it, for they wait for Python's lock between the calls.
-@njit(nogil=True)
 def _add_up(
     ascending: NDArray[np.float32],
     low: NDArray[np.float64],
@@ -136,6 +134,17 @@ def _add_up(
             m5 += square * square * rest
         sums[0, current], sums[1, current], sums[2, current] = m0, m1, m2
         sums[3, current], sums[4, current], sums[5, current] = m3, m4, m5
+
+
+@cache
+def _compiled_add_up() -> Callable[..., None]:
+    """The loop above in machine code, made when it is first needed, in about a second.
+
+    As NumPy calls on whole arrays it takes three times as long, and two threads gain little by
+    it, for they wait for Python's lock between the calls. The compiler takes 60 MiB of memory, so
+    that only who needs it loads it.
+    """
+    return import_module("numba").njit(nogil=True)(_add_up)
 
 
 def _transformed(moments: NDArray[np.float64]) -> NDArray[np.float64]:
