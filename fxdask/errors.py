@@ -2,6 +2,7 @@
 
 __all__ = [
     "ClusterError",
+    "DataUnavailableError",
     "DiskSpaceError",
     "FewUsableNodesWarning",
     "FxdaskError",
@@ -49,6 +50,10 @@ class MemoryPlanError(FxdaskError, MemoryError):
 
 class ClusterError(FxdaskError):
     """The Dask cluster cannot be reached or has nobody to work."""
+
+
+class DataUnavailableError(FxdaskError, OSError):
+    """A data set is neither on this machine nor to be had from the network."""
 
 
 class WeightStreamError(FxdaskError):

@@ -16,6 +16,7 @@ from fxdask.errors import StoreExistsError, StoreFormatError, WeightStreamError
 from fxdask.graph import Survey
 from fxdask.inputs import Samples
 from fxdask.job import FitJob
+from fxdask.kernels.assembly import DensityRules
 from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.preparation import Preparation
 from fxdask.kernels.weights import CANARY_INPUTS, SCHEME, canary_nodes, weight_rows
@@ -63,6 +64,11 @@ class FitSettings:
         """The arrays of all nodes that a store holds by choice."""
         wanted = {"weights": self.keep_weights, "projections": self.keep_projections == "all"}
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+
+    @property
+    def density_rules(self) -> DensityRules:
+        """What the densities of selected nodes follow."""
+        return DensityRules(self.bandwidth, self.bandwidth_spread, self.spread, self.combine, self.density)
 
 
 @dataclass(frozen=True)

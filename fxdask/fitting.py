@@ -24,16 +24,15 @@ from fxdask.fitted import (
     load_model,
     open_job_store,
 )
-from fxdask.graph import Handle, Survey
+from fxdask.graph import Handle, Progress, Survey
 from fxdask.inputs import Samples
 from fxdask.job import FitJob
+from fxdask.kernels.assembly import assemble
 from fxdask.kernels.brackets import probe_indices
 from fxdask.kernels.decision import FittedNetwork
-from fxdask.kernels.density import bandwidths
-from fxdask.kernels.ordered import SortedRows
 from fxdask.kernels.preparation import LARGEST_PRODUCT, Preparation, preparation_from
 from fxdask.kernels.selection import NO_NODE
-from fxdask.kernels.statistics import SPREAD_SOURCES, node_tolerance, spread_with_fallback
+from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.kernels.weights import weight_rows
 from fxdask.plan import FitPlan, SampleFacts
 from fxdask.planning import plan_fit, replanned
@@ -45,7 +44,7 @@ from fxdask.store.model import ModelStore
 from fxdask.store.samples import ZarrAddress, decoded_bytes
 from fxdask.tasks import FitSummary
 
-__all__ = ["FitPlace", "fit_model", "plan_model"]
+__all__ = ["FitPlace", "fit_model", "measure_classes", "plan_model"]
 
 log = logging.getLogger(__name__)
 
@@ -112,25 +111,51 @@ def fit_model(settings: FitSettings, data: TrainingData, place: FitPlace, *, ver
     plan = plan_model(settings, data, place)
     samples = _in_memory_without_store(data.samples, place.store)
     data = replace(data, samples=samples)
-    priors = _prior_values(settings.priors, data.counts)
     with progress_bar("reading", shown=verbose) as progress:
         seen = graph.survey(samples.handle, samples.n_samples, samples.n_inputs, settings.normalize, progress)
-    preparation = preparation_from(seen.summary, settings.normalize, samples.dtype)
-    _check_range(preparation, seen, samples.n_inputs)
-    job = FitJob(
+    fit = _Fit(settings, data, seen, _job(settings, data, seen, plan), started, verbose)
+    if place.store is None:
+        return _run(fit, graph.place(samples.handle), None)
+    return _run_into_store(fit, place.store, overwrite=place.overwrite)
+
+
+def measure_classes(
+    settings: FitSettings, data: TrainingData, seen: Survey, place: FitPlace, progress: Progress | None = None
+) -> tuple[FitJob, FitSummary]:
+    """Every class's location and spread at every node into a store, and no more: for who selects otherwise.
+
+    The samples are at an address, and were surveyed before; an equal call goes on where one was stopped.
+    """
+    plan = plan_model(settings, data, place)
+    store, _ = open_job_store(str(place.store), settings, data, seen, plan, 0, overwrite=False)
+    job = _in_store(_job(settings, data, seen, plan), store)
+    job, probes = _probe(job, data.samples.handle, store, verbose=False)
+    summary = graph.fit_blocks(job, data.samples.handle, probes, progress)
+    _warn_of_zero_spreads(summary.source_counts, data.classes)
+    return replace(job, probe_codes=None), summary
+
+
+def _job(settings: FitSettings, data: TrainingData, seen: Survey, plan: FitPlan) -> FitJob:
+    preparation = preparation_from(seen.summary, settings.normalize, data.samples.dtype)
+    _check_range(preparation, seen, data.samples.n_inputs)
+    return FitJob(
         plan,
         settings.seed,
         preparation,
         data.codes,
-        priors,
+        _prior_values(settings.priors, data.counts),
         settings.criterion,
         settings.location,
         settings.spread,
     )
-    fit = _Fit(settings, data, seen, job, started, verbose)
-    if place.store is None:
-        return _run(fit, graph.place(samples.handle), None)
-    return _run_into_store(fit, place.store, overwrite=place.overwrite)
+
+
+def _in_store(job: FitJob, store: ModelStore) -> FitJob:
+    """The job as the store has it: with the blocks that it was begun with."""
+    plan = job.plan
+    if store.header["nodes_per_block"] != plan.nodes_per_block:
+        plan = replanned(plan, store.header["nodes_per_block"])
+    return replace(job, plan=plan, store=store.url)
 
 
 def _run_into_store(fit: _Fit, url: str, *, overwrite: bool) -> FittedModel:
@@ -141,9 +166,7 @@ def _run_into_store(fit: _Fit, url: str, *, overwrite: bool) -> FittedModel:
         log.info("%s already holds this model", store.url)
         move_into_place(store.url, url)
         return replace(load_model(url), names=samples.names)
-    if store.header["nodes_per_block"] != plan.nodes_per_block:
-        plan = replanned(plan, store.header["nodes_per_block"])
-    fit = replace(fit, job=replace(fit.job, plan=plan, store=store.url))
+    fit = replace(fit, job=_in_store(fit.job, store))
     try:
         fitted = _run(fit, _stage(store, samples) if staged else samples.handle, store)
     except InvalidInputError:
@@ -296,31 +319,16 @@ def _select(
     weights = weight_rows(job.seed, nodes, job.plan.n_inputs)
     with progress_bar("selecting", shown=verbose) as progress:
         projections = graph.project_selected(job, samples, weights, progress)
-    tolerance = node_tolerance(weights, job.preparation.largest)
-    widths, spreads, fallbacks = [], [], {"spread": 0, "rule": 0}
-    for columns in job.plan.class_slices:
-        values = projections[:, columns]
-        values.sort(axis=1)
-        scaled, source = spread_with_fallback(SortedRows(values), settings.bandwidth_spread, tolerance)
-        width, of_rule = bandwidths(values, scaled, tolerance, settings.bandwidth)
-        fallbacks["spread"] += int((source != SPREAD_SOURCES.index(settings.bandwidth_spread)).sum())
-        fallbacks["rule"] += of_rule
-        widths.append(width)
-        spreads.append(spread_with_fallback(SortedRows(values), settings.spread, tolerance)[0])
-    network = FittedNetwork(
+    return assemble(
         job.preparation,
         nodes,
         weights,
         projections,
         job.plan.class_slices,
-        bandwidth=np.array(widths),
-        spread=np.array(spreads),
-        member=np.array([np.isin(nodes, row) for row in chosen]),
-        log_priors=np.log(job.priors),
-        combine=settings.combine,
-        density=settings.density,
+        chosen,
+        job.priors,
+        settings.density_rules,
     )
-    return network, fallbacks
 
 
 def _needs_staging(handle: Handle) -> bool:

@@ -291,9 +291,14 @@ def respond(
     bandwidth_spread: str,
     density: str,
     progress: Progress | None = None,
+    offsets: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """(point, input) -> (point, class, node) activations of every node, block by block."""
+    """(point, input) -> (point, class, node) activations of every node, block by block.
+
+    Points may be moved by (point, class, node) offsets.
+    """
     activate = delayed(tasks.respond_block, pure=False)
     shared = [once(value, name) for value, name in ((job, "job"), (samples, "samples"), (points, "points"))]
-    work = [activate(*shared, rule, bandwidth_spread, density, index) for index in range(job.plan.n_blocks)]
+    moved = once(offsets, "offsets")
+    work = [activate(*shared, rule, bandwidth_spread, density, moved, index) for index in range(job.plan.n_blocks)]
     return np.concatenate(compute(work, progress), axis=2)

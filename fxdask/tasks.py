@@ -175,11 +175,13 @@ def respond_block(
     rule: str | float,
     bandwidth_spread: str,
     density: str,
+    offsets: NDArray[np.float64] | None,
     index: int,
 ) -> NDArray[np.float64]:
     """(point, input) raw samples, one node block -> (point, class, node) activations.
 
-    The training values come from the store where it keeps them all, else from the samples.
+    The training values come from the store where it keeps them all, else from the samples. Where
+    there are (point, class, node) offsets, a point's value at a node is moved by them first.
     """
     plan = job.plan
     block = plan.block(index)
@@ -193,11 +195,14 @@ def respond_block(
     for k, rows, own in _trained_classes(job, samples, weights, block):
         sigma, _ = spread_with_fallback(own, bandwidth_spread, tolerance[rows])
         widths, _ = bandwidths(own.values, sigma, tolerance[rows], rule)
+        at: NDArray[np.floating] = places[rows]
+        if offsets is not None:
+            at = at + offsets[:, k, block.start : block.stop][:, rows].T
         if density == "exact":
-            each = zip(places[rows], own.values, widths.tolist(), strict=True)
+            each = zip(at, own.values, widths.tolist(), strict=True)
             activations[:, k, rows] = np.exp([log_density(*one) for one in each]).T
         else:
-            activations[:, k, rows] = densities(places[rows], own.values, widths, job.scratch).T
+            activations[:, k, rows] = densities(at, own.values, widths, job.scratch).T
     return activations
 
 

@@ -177,3 +177,37 @@ class Network:
 def _mad64(values):
     centre = median(values)
     return median([abs(float(v) - centre) for v in values]) / 0.6745
+
+
+def pair_correct(train, test, weights, draws, n_selected):
+    """Two classes' training and test images -> how many test images each criterion's network labels rightly.
+
+    Everything by its definition, in float64: images to mean 0 and deviation 1, equal priors, and with
+    (node,) draws the second class moved at every node until the interquartile means differ by them.
+    """
+    trained, tested = (
+        [weights.astype(float) @ normalize(images, "sample").T for images in pair] for pair in (train, test)
+    )
+    location = np.array([[interquartile_mean(row) for row in values] for values in trained])
+    if draws is not None:
+        shift = (draws - (location[1] - location[0]))[:, None]
+        trained[1], tested[1] = trained[1] + shift, tested[1] + shift
+        location = np.array([[interquartile_mean(row) for row in values] for values in trained])
+    spreads = np.array([[_mad64(row) for row in values] for values in trained])
+    correct = {}
+    for criterion in ("extended_fisher", "fisher"):
+        scores = divergences(location, spreads, [0.5, 0.5], np.zeros(len(weights)), criterion)
+        chosen = [top_nodes(row, n_selected) for row in scores]
+        correct[criterion] = 0
+        for k in (0, 1):
+            for point in tested[k].T:
+                y = []
+                for j in (0, 1):
+                    widths = [silverman(trained[j][node], spreads[j][node]) for node in chosen[j]]
+                    terms = [
+                        log_density(point[node], trained[j][node], width)
+                        for node, width in zip(chosen[j], widths, strict=True)
+                    ]
+                    y.append(np.logaddexp.reduce(terms))
+                correct[criterion] += y[k] > y[1 - k]
+    return correct

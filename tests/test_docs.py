@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent
         "fxdask.plan",
         "fxdask.planning",
         "fxdask.cluster",
+        "fxdask.reproduction",
     ],
 )
 def test_examples_in_docstrings(module):

@@ -1,0 +1,224 @@
+"""The experiment's data sets: IDX files in a folder, OpenML's copies, or scikit-learn's digits."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import fetch_openml, load_digits
+
+from fxdask.errors import DataUnavailableError, InvalidInputError
+
+__all__ = ["DATASETS", "N_CLASSES", "ImageSet", "read_idx", "read_images"]
+
+N_CLASSES = 10
+IDX_FILES = {
+    "train_images": "train-images-idx3-ubyte",
+    "train_labels": "train-labels-idx1-ubyte",
+    "test_images": "t10k-images-idx3-ubyte",
+    "test_labels": "t10k-labels-idx1-ubyte",
+}
+UNSIGNED_BYTES = 0x08
+OPENML_TRAINING_IMAGES = 60_000
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """What is known of a data set before it is read."""
+
+    title: str
+    class_names: tuple[str, ...]
+    openml_name: str | None = None
+    first_labels: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    """The labels that the usual training and test sets begin with."""
+
+
+DATASETS = {
+    "mnist": DatasetFacts(
+        "MNIST",
+        tuple(map(str, range(N_CLASSES))),
+        "mnist_784",
+        ((5, 0, 4, 1, 9, 2, 1, 3, 1, 4), (7, 2, 1, 0, 4, 1, 4, 9, 5, 9)),
+    ),
+    "fashion_mnist": DatasetFacts(
+        "Fashion-MNIST",
+        ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"),
+        "Fashion-MNIST",
+        ((9, 0, 0, 3, 0, 2, 7, 2, 5, 5), (9, 2, 1, 1, 6, 1, 4, 6, 5, 7)),
+    ),
+    "digits": DatasetFacts("scikit-learn's 8 x 8 digits", tuple(map(str, range(N_CLASSES)))),
+}
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Training and test images of ten classes, one image a row."""
+
+    name: str
+    train_images: NDArray[np.uint8]
+    train_labels: NDArray[np.uint8]
+    test_images: NDArray[np.uint8]
+    test_labels: NDArray[np.uint8]
+    image_shape: tuple[int, int]
+    origin: str
+
+    @property
+    def facts(self) -> DatasetFacts:
+        """What is known of the data set."""
+        return DATASETS[self.name]
+
+    @property
+    def is_usual_split(self) -> bool | None:
+        """Whether training and test images are the published ones, by the labels they begin with; None: unknown."""
+        known = self.facts.first_labels
+        if known is None:
+            return None
+        begins = zip(known, (self.train_labels, self.test_labels), strict=True)
+        return all(np.array_equal(labels[: len(first)], first) for first, labels in begins)
+
+    def digest(self) -> str:
+        """Digest of every image and label."""
+        found = hashlib.sha256(repr(self.image_shape).encode())
+        for array in (self.train_images, self.train_labels, self.test_images, self.test_labels):
+            found.update(np.ascontiguousarray(array).data)
+        return found.hexdigest()
+
+
+def read_images(name: str, folder: str | Path | None = None) -> ImageSet:
+    """A data set by its name, from a folder of IDX files, or without one from scikit-learn and its usual cache."""
+    if name not in DATASETS:
+        raise InvalidInputError(f"dataset {name!r} is not known; choose one of {', '.join(DATASETS)}")
+    if folder is not None and DATASETS[name].openml_name is None:
+        raise InvalidInputError(f"{name} comes with scikit-learn; leave data out")
+    if folder is not None:
+        return _checked(_from_folder(name, Path(folder)))
+    return _checked(_from_openml(name) if DATASETS[name].openml_name else _from_scikit_learn(name))
+
+
+def _checked(images: ImageSet) -> ImageSet:
+    for part, rows, labels in (
+        ("training", images.train_images, images.train_labels),
+        ("test", images.test_images, images.test_labels),
+    ):
+        if len(rows) != len(labels):
+            raise InvalidInputError(
+                f"{images.origin}: there are {len(rows)} {part} images but {len(labels)} {part} labels"
+            )
+        if len(labels) and labels.max() >= N_CLASSES:
+            raise InvalidInputError(
+                f"{images.origin}: a {part} label is {labels.max()}, but labels run from 0 to {N_CLASSES - 1}"
+            )
+    return images
+
+
+def _from_folder(name: str, folder: Path) -> ImageSet:
+    if not folder.is_dir():
+        raise InvalidInputError(f"{folder} is no folder; data is the folder that holds {_expected_names()}")
+    found = {part: read_idx(_idx_file(folder, file)) for part, file in IDX_FILES.items()}
+    for part, array in found.items():
+        n_dimensions = 3 if part.endswith("images") else 1
+        if array.ndim != n_dimensions:
+            raise InvalidInputError(
+                f"{_idx_file(folder, IDX_FILES[part])} has {array.ndim} dimensions but should have {n_dimensions}"
+            )
+    train, test = found["train_images"], found["test_images"]
+    if train.shape[1:] != test.shape[1:]:
+        sizes = [" x ".join(map(str, part.shape[1:])) for part in (train, test)]
+        raise InvalidInputError(f"{folder}: training images have {sizes[0]} pixels but test images {sizes[1]}")
+    return ImageSet(
+        name,
+        train.reshape(len(train), -1),
+        found["train_labels"],
+        test.reshape(len(test), -1),
+        found["test_labels"],
+        (train.shape[1], train.shape[2]),
+        f"IDX files in {folder}",
+    )
+
+
+def _expected_names() -> str:
+    return ", ".join(IDX_FILES.values()) + " (plain or .gz)"
+
+
+def _idx_file(folder: Path, name: str) -> Path:
+    """The file of this name, as it is or compressed, with a dash or a dot before the kind of its content."""
+    names = [name, name.replace("-idx", ".idx")]
+    for candidate in [folder / f"{each}{ending}" for ending in ("", ".gz") for each in names]:
+        if candidate.is_file():
+            return candidate
+    raise InvalidInputError(f"{folder} has no {name}, plain or .gz; data is the folder that holds {_expected_names()}")
+
+
+def read_idx(path: str | Path) -> NDArray[np.uint8]:
+    """An IDX file of unsigned bytes, plain or compressed, as an array.
+
+    Its first four bytes are 0, 0, the type and the number of dimensions; then each dimension's
+    length in four bytes, the highest first; then the values, and nothing after them.
+    """
+    path = Path(path)
+    content = _content(path)
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != UNSIGNED_BYTES or content[3] == 0:
+        raise InvalidInputError(
+            f"{path} is no IDX file of unsigned bytes: it begins with {content[:4].hex(' ') or 'nothing'}"
+        )
+    first = 4 + 4 * content[3]
+    if len(content) < first:
+        raise InvalidInputError(f"{path} is truncated: it ends within its header, after {len(content)} bytes")
+    shape = struct.unpack(f">{content[3]}I", content[4:first])
+    expected = first + math.prod(shape)
+    if len(content) != expected:
+        raise InvalidInputError(
+            f"{path} is {'truncated' if len(content) < expected else 'too long'}: it has {len(content):,} bytes, "
+            f"but its header promises {' x '.join(map(str, shape))}, {expected:,} bytes"
+        )
+    return np.frombuffer(content, np.uint8, offset=first).reshape(shape)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path) as stream:
+                return stream.read()
+        return path.read_bytes()
+    except EOFError:
+        raise InvalidInputError(f"{path} is truncated: it ends in the middle of its compressed data") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise InvalidInputError(f"{path} is damaged: {error}") from error
+
+
+def _from_openml(name: str, fetch: Callable[..., Any] = fetch_openml) -> ImageSet:
+    """OpenML's copy, which has the training images first, by scikit-learn and from its cache if it is there."""
+    facts = DATASETS[name]
+    try:
+        bunch = fetch(
+            facts.openml_name, version=1, as_frame=False, parser="pandas" if find_spec("pandas") else "liac-arff"
+        )
+    except Exception as error:  # whatever scikit-learn and the network beneath it may raise
+        raise DataUnavailableError(
+            f"{facts.title} is not in scikit-learn's cache and cannot be had from openml.org ({error}); pass a folder "
+            f"with {_expected_names()} as data (--data)"
+        ) from error
+    images, labels = np.asarray(bunch.data).astype(np.uint8), np.asarray(bunch.target).astype(np.uint8)
+    side = round(images.shape[1] ** 0.5)
+    middle = OPENML_TRAINING_IMAGES
+    return ImageSet(
+        name, images[:middle], labels[:middle], images[middle:], labels[middle:], (side, side), "openml.org"
+    )
+
+
+def _from_scikit_learn(name: str) -> ImageSet:
+    """The digits that scikit-learn brings; every fourth image is a test image."""
+    bunch = load_digits()
+    images, labels = bunch.data.astype(np.uint8), bunch.target.astype(np.uint8)
+    is_test = np.arange(len(labels)) % 4 == 3
+    return ImageSet(name, images[~is_test], labels[~is_test], images[is_test], labels[is_test], (8, 8), "scikit-learn")

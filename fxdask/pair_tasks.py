@@ -1,0 +1,150 @@
+"""One worker's work on one pair of classes: project its selected nodes, label its test samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.evidence import peak_bytes, this_process
+from fxdask.job import FitJob
+from fxdask.kernels.assembly import DensityRules, assemble
+from fxdask.kernels.decision import FittedNetwork
+from fxdask.kernels.density import log_density
+from fxdask.kernels.weights import weight_rows
+from fxdask.store.samples import Source
+from fxdask.tasks import project_rows
+from fxdask.threads import one_blas_thread
+
+__all__ = ["NodeDensities", "PairChoice", "PairJob", "PairOutcome", "SortedSamples", "judge_pair", "node_densities"]
+
+CURVE_POINTS = 400
+
+
+@dataclass(frozen=True)
+class SortedSamples:
+    """Samples at an address, ordered by class, and where each class begins; the last edge is their number."""
+
+    samples: Source
+    edges: tuple[int, ...]
+
+    def of_class(self, k: int) -> tuple[int, int]:
+        """First and last row of a class."""
+        return self.edges[k], self.edges[k + 1]
+
+
+@dataclass(frozen=True)
+class PairJob:
+    """Everything that the pairs of one seed share: it enters a graph once."""
+
+    fit: FitJob
+    train: SortedSamples
+    test: SortedSamples
+    rules: DensityRules
+    priors: NDArray[np.float64]
+    """(2,) priors of a pair's classes."""
+
+
+@dataclass(frozen=True)
+class PairChoice:
+    """The nodes that each criterion selected for a pair, and how far the second class is moved at them."""
+
+    pair: tuple[int, int]
+    chosen: Mapping[str, NDArray[np.int64]]
+    """By criterion, (class of the pair, rank) nodes."""
+    nodes: NDArray[np.int64]
+    """(u,) all of them in rising order."""
+    shift: NDArray[np.float64]
+    """(u,) what is added to every value of the second class, of training and test samples alike."""
+
+
+@dataclass(frozen=True)
+class PairOutcome:
+    """How many of a pair's test samples got the right label, by criterion; and who did the work."""
+
+    pair: tuple[int, int]
+    correct: dict[str, int]
+    tested: int
+    process: str
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class NodeDensities:
+    """Both classes' densities along one node's values, and where the test samples lie."""
+
+    node: int
+    of_class: int
+    """Which of the pair's classes selected the node."""
+    values: NDArray[np.float64]
+    """(place,)"""
+    densities: NDArray[np.float64]
+    """(class, place)"""
+    tested: list[NDArray[np.float32]]
+    """By class, the test samples' values."""
+
+
+@one_blas_thread()
+def judge_pair(job: PairJob, choice: PairChoice) -> PairOutcome:
+    """Label the pair's test samples with the network of each criterion's nodes."""
+    weights = weight_rows(job.fit.seed, choice.nodes, job.fit.plan.n_inputs)
+    trained = _moved_values(job.fit, job.train, choice, weights)
+    tested = _moved_values(job.fit, job.test, choice, weights)
+    correct = {}
+    for criterion, chosen in choice.chosen.items():
+        network, mine = _network(job, choice, chosen, weights, trained)
+        labels = [network.class_scores(values[mine]).scores.argmax(axis=1) for values in tested]
+        correct[criterion] = sum(int((given == k).sum()) for k, given in enumerate(labels))
+    n_tested = sum(values.shape[1] for values in tested)
+    return PairOutcome(choice.pair, correct, n_tested, this_process(), peak_bytes())
+
+
+def _moved_values(
+    fit: FitJob, samples: SortedSamples, choice: PairChoice, weights: NDArray[np.float32]
+) -> list[NDArray[np.float32]]:
+    """By class of the pair, (u, sample) values, the second class's moved."""
+    first, second = (project_rows(fit, samples.samples, weights, *samples.of_class(k)) for k in choice.pair)
+    second += choice.shift[:, None].astype(np.float32)
+    return [first, second]
+
+
+def _network(
+    job: PairJob,
+    choice: PairChoice,
+    chosen: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    trained: list[NDArray[np.float32]],
+) -> tuple[FittedNetwork, NDArray[np.intp]]:
+    """The network of one criterion's nodes, and which of the pair's nodes these are."""
+    mine = np.flatnonzero(np.isin(choice.nodes, chosen))
+    middle = trained[0].shape[1]
+    values = np.concatenate([of_class[mine] for of_class in trained], axis=1)
+    slices = [slice(0, middle), slice(middle, values.shape[1])]
+    network, _ = assemble(
+        job.fit.preparation, choice.nodes[mine], weights[mine], values, slices, chosen, job.priors, job.rules
+    )
+    return network, mine
+
+
+@one_blas_thread()
+def node_densities(job: PairJob, choice: PairChoice, criterion: str) -> list[NodeDensities]:
+    """The best node of each class of the pair, as this criterion selects them: both densities along it."""
+    weights = weight_rows(job.fit.seed, choice.nodes, job.fit.plan.n_inputs)
+    trained = _moved_values(job.fit, job.train, choice, weights)
+    tested = _moved_values(job.fit, job.test, choice, weights)
+    network, mine = _network(job, choice, choice.chosen[criterion], weights, trained)
+    found = []
+    for k, node in enumerate(choice.chosen[criterion][:, 0].tolist()):
+        u = int(np.searchsorted(network.nodes, node))
+        seen = [values[mine[u]] for values in tested]
+        reach = 3 * network.bandwidth[:, u].max()
+        low, high = network.projections[u].min() - reach, network.projections[u].max() + reach
+        places = np.linspace(low, high, CURVE_POINTS)
+        curves = [
+            np.exp(log_density(places, network.projections[u, columns], float(network.bandwidth[j, u])))
+            for j, columns in enumerate(network.class_slices)
+        ]
+        found.append(NodeDensities(node, k, places, np.array(curves), seen))
+    return found

@@ -1,0 +1,284 @@
+"""The paper's experiment: the same numbers as its definition gives, whoever does the work and however often."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import dask
+import numpy as np
+import oracles
+import pytest
+from distributed import Client
+from idx_files import write_idx_folder
+from scipy.stats import ttest_1samp
+from sklearn.datasets import load_digits
+
+import fxdask
+from fxdask.errors import ClusterError, InvalidInputError, StoreExistsError, StoreFormatError
+from fxdask.kernels.shifts import mean_differences
+from fxdask.kernels.weights import weight_rows
+from fxdask.results import published_figures
+
+PAIRS = [(0, 1), (3, 8), (4, 9)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """scikit-learn's digits as IDX files: 60 training and 20 test images a class, about."""
+    digits = load_digits()
+    images, labels = digits.images.astype(np.uint8), digits.target
+    return write_idx_folder(
+        tmp_path_factory.mktemp("idx") / "digits", images[:600], labels[:600], images[600:800], labels[600:800]
+    )
+
+
+def small(folder, **parameters):
+    return fxdask.reproduce(
+        "mnist", folder, **{"seeds": 2, "pairs": PAIRS, "n_nodes": 60, "n_selected": 3} | parameters
+    )
+
+
+@pytest.fixture(scope="module")
+def result(folder):
+    return small(folder)
+
+
+@pytest.mark.parametrize("mean_shift", [True, False])
+def test_counts_are_those_of_the_definition(folder, mean_shift):
+    got = small(folder, mean_shift=mean_shift).results
+    digits = load_digits()
+    train, test = (slice(0, 600), slice(600, 800))
+    for i, pair in enumerate(PAIRS):
+        parts = [
+            [digits.data[part][digits.target[part] == k] for k in pair]  # the images of a class in their order
+            for part in (train, test)
+        ]
+        assert got.tested[i] == sum(map(len, parts[1]))
+        for j, seed in enumerate(got.seeds):
+            draws = mean_differences(seed, pair, 60) if mean_shift else None
+            want = oracles.pair_correct(*parts, weight_rows(seed, range(60), 64), draws, 3)
+            assert {name: int(counts[i, j]) for name, counts in got.correct.items()} == want
+
+
+def test_without_a_shift_it_is_the_classifier_itself(folder):
+    got = small(folder, mean_shift=False, n_nodes=200)
+    digits = load_digits()
+    for i, pair in enumerate(PAIRS):
+        mine = np.isin(digits.target, pair)
+        train, test = np.flatnonzero(mine[:600]), 600 + np.flatnonzero(mine[600:800])
+        for criterion in ("extended_fisher", "fisher"):
+            clf = fxdask.FisherNetworkClassifier(200, 3, criterion=criterion, priors="equal", normalize="sample")
+            score = clf.fit(digits.data[train], digits.target[train]).score(digits.data[test], digits.target[test])
+            assert got.accuracy[criterion][i, 0] == pytest.approx(100 * score)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "n_threads"), [({"nodes_per_block": 7}, 1), ({"nodes_per_block": 60}, 3), ({}, 2)]
+)
+def test_the_same_numbers_for_any_blocks_and_threads(folder, result, parameters, n_threads):
+    with dask.config.set(num_workers=n_threads):
+        again = small(folder, **parameters)
+    for criterion, accuracy in result.accuracy.items():
+        assert np.array_equal(again.accuracy[criterion], accuracy)
+
+
+def test_a_pair_and_a_seed_do_not_depend_on_the_others(folder, result):
+    alone = small(folder, pairs=[(8, 3)], seeds=[1])
+    assert alone.pairs == [(3, 8)]
+    for criterion, accuracy in result.accuracy.items():
+        assert alone.accuracy[criterion] == accuracy[1, 1]
+
+
+def test_files(folder, result, tmp_path):
+    out = tmp_path / "out"
+    small(folder, out=out)
+    assert sorted(file.name for file in out.iterdir()) == ["example.npz", "results.csv", "results.json"]
+    rows = list(csv.DictReader((out / "results.csv").open()))
+    assert len(rows) == len(PAIRS) * 2 * 2
+    for row in rows:
+        place = PAIRS.index((int(row["class_a"]), int(row["class_b"]))), int(row["seed"])
+        assert float(row["accuracy"]) == pytest.approx(result.accuracy[row["criterion"]][place], abs=1e-4)
+        assert int(row["correct"]) == result.results.correct[row["criterion"]][place]
+    stored = json.loads((out / "results.json").read_text())
+    assert set(stored["seeds"]) == {"0", "1"}
+    assert stored["facts"]["versions"]["numpy"] == np.__version__
+
+
+def pairs_done(out):
+    """How often each seed's pairs were worked on, by what the processes say they did."""
+    seeds = json.loads((out / "results.json").read_text())["seeds"]
+    return {seed: sum(work["pairs"] for work in of_seed["processes"].values()) for seed, of_seed in seeds.items()}
+
+
+def test_more_seeds_and_pairs_go_on_from_what_is_there(folder, result, tmp_path):
+    out = tmp_path / "out"
+    small(folder, out=out, seeds=1, pairs=PAIRS[:1])
+    before = json.loads((out / "results.json").read_text())["seeds"]["0"]
+    small(folder, out=out, seeds=1, pairs=PAIRS[:1])
+    assert json.loads((out / "results.json").read_text())["seeds"]["0"] == before  # nothing was done again
+    whole = small(folder, out=out)
+    for criterion, accuracy in result.accuracy.items():
+        assert np.array_equal(whole.accuracy[criterion], accuracy)
+    assert pairs_done(out)["1"] == len(PAIRS)
+
+
+def test_a_killed_run_goes_on_with_the_next_seed(folder, result, tmp_path):
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "fxdask", "reproduce", "mnist", "--data", str(folder), "--out", str(out)]
+    words += ["--nodes", "60", "--selected", "3", "--pairs", "0-1,3-8,4-9", "--quiet"]
+    run = subprocess.Popen([*words, "--seeds", "2000"])
+    deadline = time.monotonic() + 60
+    while not (out / "results.json").exists() or len(json.loads((out / "results.json").read_text())["seeds"]) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    before = json.loads((out / "results.json").read_text())["seeds"]
+    whole = small(folder, out=out, seeds=2)
+    after = json.loads((out / "results.json").read_text())["seeds"]
+    assert after["0"] == before["0"]
+    assert after["1"] == before["1"]
+    for criterion, accuracy in result.accuracy.items():
+        assert np.array_equal(whole.accuracy[criterion], accuracy)
+
+
+def test_an_interrupted_seed_keeps_its_blocks(folder, result, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fxdask.experiment.judge_pairs", stop)
+        with pytest.raises(KeyboardInterrupt):
+            small(folder, out=out, nodes_per_block=20)
+    assert (out / "work" / "seed-0.zarr").is_dir()
+    whole = small(folder, out=out)
+    work = json.loads((out / "results.json").read_text())["seeds"]
+    assert sum(done["blocks"] for done in work["0"]["processes"].values()) == 0
+    assert sum(done["blocks"] for done in work["1"]["processes"].values()) > 0
+    assert not (out / "work").exists()
+    for criterion, accuracy in result.accuracy.items():
+        assert np.array_equal(whole.accuracy[criterion], accuracy)
+
+
+def test_other_results_are_refused_and_replaced_when_told(folder, tmp_path):
+    out = tmp_path / "out"
+    small(folder, out=out, seeds=1)
+    with pytest.raises(StoreExistsError, match=r"holds results of n_nodes=60 instead of 50; choose another folder"):
+        small(folder, out=out, seeds=1, n_nodes=50)
+    with pytest.raises(StoreExistsError, match="mean_shift=True instead of False"):
+        small(folder, out=out, seeds=1, mean_shift=False)
+    with pytest.raises(StoreExistsError, match="dataset='mnist' instead of 'digits', other images"):
+        fxdask.reproduce("digits", seeds=1, pairs=PAIRS, n_nodes=60, n_selected=3, out=out)
+    fresh = small(folder, out=out, seeds=1, n_nodes=50, overwrite=True)
+    assert fresh.results.identity["n_nodes"] == 50
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": 1, "identity": {}, "seeds": {"0": {"pairs": 3}}}'])
+def test_damaged_results_are_refused(folder, tmp_path, content):
+    (tmp_path / "results.json").write_text(content)
+    with pytest.raises(StoreFormatError, match=r"results.json is damaged, or no results of this experiment"):
+        small(folder, out=tmp_path, seeds=1)
+    assert (tmp_path / "results.json").read_text() == content
+
+
+def test_a_damaged_example_is_made_anew(folder, tmp_path):
+    small(folder, out=tmp_path, seeds=1)
+    whole = (tmp_path / "example.npz").read_bytes()
+    (tmp_path / "example.npz").write_bytes(whole[: len(whole) // 2])
+    small(folder, out=tmp_path, seeds=1)
+    assert len(np.load(tmp_path / "example.npz")["ratios"]) == 60
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"seeds": 0}, "seeds must be a whole number of at least 1"),
+        ({"seeds": [1, -1]}, "whole numbers from 0 on"),
+        ({"seeds": 1.5}, "seeds must be"),
+        ({"pairs": []}, "pairs is empty"),
+        ({"pairs": [(0, 0)]}, "two different classes from 0 to 9"),
+        ({"pairs": [(0, 10)]}, "two different classes from 0 to 9"),
+        ({"pairs": [0, 1]}, "two different classes"),
+        ({"n_selected": 61}, "n_selected=61 is more than n_nodes=60"),
+        ({"n_nodes": 0}, "n_nodes must be a whole number"),
+    ],
+)
+def test_refusals(folder, parameters, message):
+    with pytest.raises(InvalidInputError, match=message):
+        small(folder, **parameters)
+
+
+def test_classes_without_images_are_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.arange(40) % 9
+    images = rng.integers(0, 256, (40, 3, 3))
+    folder = write_idx_folder(tmp_path / "idx", images, labels, images, labels)
+    with pytest.raises(InvalidInputError, match="class 9 has 0 training and 0 test images; 2 and 1 are needed"):
+        fxdask.reproduce("mnist", folder, seeds=1, n_nodes=20, n_selected=2)
+    got = fxdask.reproduce("mnist", folder, seeds=1, n_nodes=20, n_selected=2, pairs=[(7, 8)])
+    assert 0 <= got.accuracy["fisher"].item() <= 100
+
+
+def test_images_that_do_not_vary_are_refused(tmp_path):
+    images, labels = np.full((40, 3, 3), 7), np.arange(40) % 10
+    folder = write_idx_folder(tmp_path / "idx", images, labels, images, labels)
+    with pytest.raises(InvalidInputError, match="no node tells class 0 from class 1"):
+        fxdask.reproduce("mnist", folder, seeds=1, n_nodes=20, n_selected=2, mean_shift=False)
+
+
+def test_two_calls_do_not_share_a_folder(folder, tmp_path):
+    words = [
+        sys.executable,
+        "-m",
+        "fxdask",
+        "reproduce",
+        "mnist",
+        "--data",
+        str(folder),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    run = subprocess.Popen([*words, "--nodes", "60", "--selected", "3", "--seeds", "2000", "--quiet"])
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "out" / "work").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with pytest.raises(StoreExistsError, match="another call is working on"):
+            small(folder, out=tmp_path / "out")
+    finally:
+        run.kill()
+        run.wait()
+
+
+def test_a_cluster_needs_a_folder(folder):
+    with (
+        dask.config.set({"distributed.admin.system-monitor.gil.enabled": False}),
+        Client(processes=False, dashboard_address=None, n_workers=1),
+        pytest.raises(ClusterError, match="name a folder that all of its workers can reach with out="),
+    ):
+        small(folder)
+
+
+def test_the_published_figures():
+    averages = {
+        name: [float(np.mean(list(published_figures(name).mean[c].values()))) for c in ("extended_fisher", "fisher")]
+        for name in ("mnist", "fashion_mnist")
+    }
+    np.testing.assert_allclose(averages["mnist"], [86.54, 61.04], atol=0.006)
+    np.testing.assert_allclose(averages["fashion_mnist"], [88.47, 60.51], atol=0.006)
+    assert published_figures("digits") is None
+
+
+def test_intervals_are_students(result):
+    row = result.accuracy["fisher"][1]
+    want = ttest_1samp(row, 0).confidence_interval(0.95)
+    got = result.results.interval("fisher")[1]
+    assert got == pytest.approx((want.high - want.low) / 2)
+    assert result.results.mean("fisher")[1] == pytest.approx((want.high + want.low) / 2)
