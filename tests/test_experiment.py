@@ -225,6 +225,7 @@ def test_classes_without_images_are_refused(tmp_path):
     assert 0 <= got.accuracy["fisher"].item() <= 100
 
 
+@pytest.mark.filterwarnings("ignore::fxdask.errors.ZeroSpreadWarning")
 def test_images_that_do_not_vary_are_refused(tmp_path):
     images, labels = np.full((40, 3, 3), 7), np.arange(40) % 10
     folder = write_idx_folder(tmp_path / "idx", images, labels, images, labels)

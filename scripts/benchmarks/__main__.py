@@ -5,6 +5,7 @@ import click
 from benchmarks.density import density
 from benchmarks.fit import fit
 from benchmarks.labels import labels
+from benchmarks.reproduce import reproduce
 from benchmarks.scale import scale
 from benchmarks.score import score
 
@@ -17,6 +18,7 @@ def benchmarks() -> None:
 benchmarks.add_command(density)
 benchmarks.add_command(fit)
 benchmarks.add_command(labels)
+benchmarks.add_command(reproduce)
 benchmarks.add_command(score)
 benchmarks.add_command(scale)
 benchmarks(prog_name="scripts/bench")
