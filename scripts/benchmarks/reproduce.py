@@ -12,7 +12,6 @@ from scipy.stats import trim_mean
 import fxdask
 from benchmarks.measure import save
 from fxdask.datasets import read_images
-from fxdask.plan import format_bytes
 
 N_NODES, N_SELECTED = 10_000, 10
 AT_LEAST = 30
