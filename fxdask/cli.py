@@ -228,7 +228,7 @@ def score(
 @click.option("--mean-shift/--no-mean-shift", default=True, help="Move the means of each pair together, as the paper.")
 @click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; chosen if not given.")
 @click.option("--memory-limit", type=_Bytes(), help="What local threads may use, such as 2GiB.")
-@click.option("--overwrite", is_flag=True, help="Begin anew where the folder holds other results.")
+@click.option("--overwrite", is_flag=True, help="Replace results of other data or parameters.")
 @_common
 def reproduce(
     dataset: str,

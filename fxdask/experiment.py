@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from fxdask import graph
 from fxdask.datasets import ImageSet
-from fxdask.errors import InvalidInputError
+from fxdask.errors import InvalidInputError, StoreExistsError
 from fxdask.example import Example, make_example, read_example, write_example
 from fxdask.fitted import FitSettings
 from fxdask.kernels.weights import SCHEME
@@ -25,7 +25,7 @@ from fxdask.store.group import remove_group
 
 __all__ = ["Experiment", "run"]
 
-WORK_FOLDER = "work"
+WORK_FOLDER = ".fxdask-work"  # begun and removed here, so the name is one that nobody else gives
 FEWEST_TRAINING_IMAGES = 2
 
 
@@ -76,8 +76,13 @@ def run(
     """Do what is still missing in the folder, seed by seed, and read the results from there."""
     experiment.check()
     started = time.perf_counter()
+    if not (out / "results.json").exists() and any(out.iterdir()):
+        raise StoreExistsError(f"{out} holds other files; choose a new or an empty folder, or one with such results")
     recorded = Recorded(out / "results.json", experiment.identity, overwrite=overwrite)
-    example = None if overwrite else read_example(out / "example.npz", experiment.pairs[0], experiment.seeds[0])
+    example = None
+    if recorded.is_begun:
+        example = read_example(out / "example.npz", experiment.pairs[0], experiment.seeds[0])
+    recorded.save({})  # from now on the folder is known for what it is
     work = out / WORK_FOLDER
     missing = {seed: recorded.missing(seed, experiment.pairs) for seed in experiment.seeds}
     if any(missing.values()) or example is None:
@@ -93,7 +98,7 @@ def run(
                 example = make_example(bench, settings, measured, experiment.pairs[0], mean_shift=experiment.mean_shift)
                 write_example(example, out / "example.npz")
             remove_group(bench.store(seed))
-        _remove_work(work)
+        shutil.rmtree(work)
     assert example is not None
     facts = _facts(experiment, time.perf_counter() - started)
     recorded.save(facts)
@@ -168,11 +173,3 @@ def _facts(experiment: Experiment, seconds: float) -> Mapping[str, Any]:
         | {"python": platform.python_version()},
         "on_cluster": graph.active_client() is not None,
     }
-
-
-def _remove_work(folder: Path) -> None:
-    """What the seeds needed on the way; a folder in which somebody put something else stays."""
-    for name in ("train.npy", "test.npy"):
-        (folder / name).unlink(missing_ok=True)
-    with suppress(OSError):
-        folder.rmdir()

@@ -25,6 +25,7 @@ INK, FIRST, SECOND = "#0a0b0c", "#0a0b0d", "#0a0b0e"
 PAGE_COLOURS = {INK: "var(--ink)", FIRST: "var(--first)", SECOND: "var(--second)"}
 CLASS_COLOURS = (FIRST, SECOND)
 SHOWN_POINTS = 600
+REM_PER_INCH = 6.4
 SHOWN_SAMPLES = 250
 STYLE: Any = {
     "svg.fonttype": "none",
@@ -61,9 +62,10 @@ def _svg(figure: Figure, title: str) -> str:
     # Identities are unique within one figure only, and a page has several.
     prefix = re.sub(r"\W+", "-", title.lower())
     svg = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
-    svg = re.sub(
-        r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg role="img" aria-label="{title}" viewBox="\1">', svg, count=1
-    )
+    # Letters come out as large in every figure as in the text around it.
+    width = REM_PER_INCH * figure.get_size_inches()[0]
+    opening = rf'<svg role="img" aria-label="{title}" style="max-width: {width:.0f}rem" viewBox="\1">'
+    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', opening, svg, count=1)
     return re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
 
 

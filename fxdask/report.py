@@ -37,7 +37,7 @@ th, td { border: 1px solid var(--line); padding: .25rem .5rem; text-align: right
 thead th, tbody th { background: var(--panel); } td.none { background: var(--panel); border-color: var(--panel); }
 .matrix td { font-size: .85rem; line-height: 1.3; min-width: 4.4rem; } .matrix b { font-size: .95rem; }
 .matrix small { color: var(--faint); } .above { color: var(--above); } .below { color: var(--below); }
-figure { margin: 1rem 0; } figure svg { height: auto; max-width: 52rem; width: 100%; }
+figure { margin: 1rem 0; } figure svg { height: auto; width: 100%; }
 .pictures { display: flex; gap: 1.5rem; } .pictures img { border: 1px solid var(--line); height: 96px;
   image-rendering: pixelated; width: 96px; }
 dl { display: grid; gap: .2rem 1.2rem; grid-template-columns: max-content 1fr; } dt { color: var(--faint); }

@@ -109,7 +109,8 @@ def reproduce(
         after it was stopped, and so does one with more seeds or pairs. Needed on a cluster, at a
         place that all workers reach; otherwise a temporary folder is used.
     overwrite : bool
-        Begin anew where ``out`` holds results of other data or parameters.
+        Begin anew where ``out`` holds results of other data or parameters; those are lost. Equal ones
+        are kept and gone on with, for they would come out the same.
     nodes_per_block, memory_limit
         As for :class:`FisherNetworkClassifier`; they change no number.
     verbose : bool

@@ -144,8 +144,17 @@ class Recorded:
     def __init__(self, path: Path, identity: Mapping[str, Any], *, overwrite: bool = False) -> None:
         self.path = path
         self.identity = json.loads(json.dumps(identity))
-        stored = {} if overwrite else self._stored()
-        self._seeds: dict[str, Any] = stored.get("seeds", {})
+        try:
+            self._seeds: dict[str, Any] = self._stored().get("seeds", {})
+        except (StoreExistsError, StoreFormatError):
+            if not overwrite:
+                raise
+            self._seeds = {}
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether any seed of this experiment is done."""
+        return bool(self._seeds)
 
     def _stored(self) -> dict[str, Any]:
         if not self.path.exists():

@@ -156,12 +156,12 @@ def test_an_interrupted_seed_keeps_its_blocks(folder, result, tmp_path, monkeypa
         patch.setattr("fxdask.experiment.judge_pairs", stop)
         with pytest.raises(KeyboardInterrupt):
             small(folder, out=out, nodes_per_block=20)
-    assert (out / "work" / "seed-0.zarr").is_dir()
+    assert (out / ".fxdask-work" / "seed-0.zarr").is_dir()
     whole = small(folder, out=out)
     work = json.loads((out / "results.json").read_text())["seeds"]
     assert sum(done["blocks"] for done in work["0"]["processes"].values()) == 0
     assert sum(done["blocks"] for done in work["1"]["processes"].values()) > 0
-    assert not (out / "work").exists()
+    assert not (out / ".fxdask-work").exists()
     for criterion, accuracy in result.accuracy.items():
         assert np.array_equal(whole.accuracy[criterion], accuracy)
 
@@ -177,6 +177,67 @@ def test_other_results_are_refused_and_replaced_when_told(folder, tmp_path):
         fxdask.reproduce("digits", seeds=1, pairs=PAIRS, n_nodes=60, n_selected=3, out=out)
     fresh = small(folder, out=out, seeds=1, n_nodes=50, overwrite=True)
     assert fresh.results.identity["n_nodes"] == 50
+
+
+def test_overwriting_keeps_what_would_come_out_the_same(folder, tmp_path):
+    out = tmp_path / "out"
+    small(folder, out=out, seeds=1)
+    before = json.loads((out / "results.json").read_text())["seeds"]
+    small(folder, out=out, seeds=1, overwrite=True)
+    assert json.loads((out / "results.json").read_text())["seeds"] == before
+
+
+def test_a_folder_of_other_files_is_refused(folder, tmp_path):
+    (tmp_path / "results.csv").write_text("mine")
+    with pytest.raises(StoreExistsError, match="holds other files; choose a new or an empty folder"):
+        small(folder, out=tmp_path, seeds=1)
+    assert [file.name for file in tmp_path.iterdir()] == ["results.csv"]
+    with pytest.raises(InvalidInputError, match=r"results.csv is a file; out is a folder"):
+        small(folder, out=tmp_path / "results.csv", seeds=1)
+
+
+def test_what_a_stopped_call_left_is_removed_by_the_next(folder, tmp_path):
+    out = tmp_path / "out"
+    small(folder, out=out, seeds=1)
+    (out / ".fxdask-work" / "seed-0.zarr").mkdir(parents=True)
+    small(folder, out=out, seeds=2)
+    assert not (out / ".fxdask-work").exists()
+
+
+def test_the_whole_of_it_from_the_command_line(tmp_path):
+    """All 45 pairs of scikit-learn's digits: results, table and report."""
+    words = [sys.executable, "-m", "fxdask", "reproduce", "digits", "--seeds", "2", "--nodes", "400"]
+    run = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    rows = [line.split() for line in run.stdout.splitlines()]
+    pairs = [row for row in rows if len(row[0]) == 3 and row[0][1] == "-"]
+    assert len(pairs) == 45
+    stored = fxdask.reproduce("digits", seeds=2, n_nodes=400, out=tmp_path / "reproduce-digits")
+    assert [row[1] for row in pairs] == [f"{mean:.2f}" for mean in stored.results.mean("extended_fisher")]
+    assert stored.results.mean("extended_fisher").mean() > 75
+    report = (tmp_path / "reproduce-digits" / "report.html").read_text()
+    assert all(f"{mean:.2f}" in report for mean in stored.results.mean("fisher"))
+    for word in ("results.json", "results.csv", "report.html"):
+        assert f"reproduce-digits/{word}" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["cifar"], "is not one of 'mnist', 'fashion_mnist', 'digits'"),
+        (["digits", "--pairs", "0,1"], "'0,1' is no list of pairs such as 0-1,3-8"),
+        (["digits", "--seeds", "0"], "0 is less than 1"),
+        (["digits", "--seeds", "some"], "'some' is neither a number nor numbers with commas"),
+        (["digits", "--nodes", "5", "--selected", "6"], "--selected 6 is more than --nodes 5"),
+    ],
+)
+def test_wrong_words(tmp_path, words, message):
+    run = subprocess.run(
+        [sys.executable, "-m", "fxdask", "reproduce", *words], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert run.returncode == 2
+    assert message in run.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": 1, "identity": {}, "seeds": {"0": {"pairs": 3}}}'])
@@ -248,7 +309,7 @@ def test_two_calls_do_not_share_a_folder(folder, tmp_path):
     run = subprocess.Popen([*words, "--nodes", "60", "--selected", "3", "--seeds", "2000", "--quiet"])
     try:
         deadline = time.monotonic() + 60
-        while not (tmp_path / "out" / "work").exists():
+        while not (tmp_path / "out" / ".fxdask-work").exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
         with pytest.raises(StoreExistsError, match="another call is working on"):
