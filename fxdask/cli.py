@@ -64,7 +64,7 @@ class _Seeds(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | list[int]:
         try:
-            seeds = [int(word) for word in str(value).split(",")]
+            seeds = [int(word) for word in str(value).removesuffix(",").split(",")]
         except ValueError:
             self.fail(f"{value!r} is neither a number nor numbers with commas", param, ctx)
         if "," in str(value):
@@ -221,7 +221,7 @@ def score(
 @click.argument("dataset", type=click.Choice(list(DATASETS)))
 @click.option("--data", type=click.Path(), help="Folder of the IDX files; without it, scikit-learn's copy from OpenML.")
 @click.option("--out", type=click.Path(), help="Folder of results and report.  [default: reproduce-DATASET]")
-@click.option("--seeds", type=_Seeds(), default="10", help="How many, from 0 on; or which, with commas.")
+@click.option("--seeds", type=_Seeds(), default="10", help="How many, from 0 on; or which, as in 3,5 or 3,.")
 @click.option("--pairs", type=_Pairs(), help="Such as 0-1,3-8; all 45 if not given.")
 @click.option("--nodes", "n_nodes", type=click.IntRange(1), default=10_000, help="Random projections to choose from.")
 @click.option("--selected", "n_selected", type=click.IntRange(1), default=10, help="Nodes kept for each class.")
