@@ -165,7 +165,7 @@ def _facts(experiment: Experiment, seconds: float) -> Mapping[str, Any]:
     images = experiment.images
     return {
         "data": images.origin,
-        "usual_split": images.is_usual_split,
+        "split": images.split,
         "training_images": len(images.train_labels),
         "test_images": len(images.test_labels),
         "seconds": seconds,

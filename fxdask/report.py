@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fxdask.datasets import DATASETS
+from fxdask.datasets import DATASETS, PUBLISHED_SPLIT, UNKNOWN_SPLIT
 from fxdask.errors import StoreExistsError
 from fxdask.example import Example
 from fxdask.figures import agreement_figure, density_figure, divergence_figure, image_data, response_figure
@@ -134,11 +134,8 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
 
 def _notes(results: Results) -> str:
     notes = []
-    if results.facts.get("usual_split") is False:
-        notes.append(
-            "These are not the published training and test sets: the labels begin otherwise. Whatever the split, the "
-            "figures are of these files."
-        )
+    if results.published is not None and results.facts.get("split") != PUBLISHED_SPLIT:
+        notes.append(f"The images are {results.facts.get('split', UNKNOWN_SPLIT)}.")
     if results.published is None:
         notes.append("The paper has no figures for this experiment, so none stand beside these.")
     return "".join(f"<p><strong>Note.</strong> {escape(note)}</p>" for note in notes)
@@ -239,6 +236,7 @@ def _run_facts(results: Results) -> str:
     rows: list[tuple[str, Any]] = [
         ("data", facts.get("data")),
         ("images", f"{facts.get('training_images', 0):,} for training, {facts.get('test_images', 0):,} for testing"),
+        ("split", facts.get("split")),
         ("seeds", ", ".join(map(str, results.seeds))),
         ("time of all seeds", f"{facts.get('seconds_of_all_seeds', 0):.1f} s"),
         ("time of this call", f"{facts.get('seconds', 0):.1f} s"),

@@ -4,6 +4,7 @@ import gzip
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -79,13 +80,13 @@ def test_a_folder_by_any_usual_names(folder, tmp_path, separator, ending):
     assert found.digest() == read_images("mnist", folder).digest()
 
 
-def test_the_usual_split_is_known_by_its_first_labels(tmp_path, folder):
-    assert read_images("mnist", folder).is_usual_split is False
-    train, test = (np.array(labels) for labels in datasets.DATASETS["mnist"].first_labels)
-    usual = write_idx_folder(tmp_path / "usual", images(10), train, images(10), test)
-    assert read_images("mnist", usual).is_usual_split is True
-    assert read_images("fashion_mnist", usual).is_usual_split is False
-    assert read_images("digits").is_usual_split is None
+def test_a_split_is_known_by_its_digest(folder, monkeypatch):
+    found = read_images("mnist", folder)
+    assert "was not found out" in found.split
+    facts = datasets.DATASETS["mnist"]
+    monkeypatch.setitem(datasets.DATASETS, "mnist", replace(facts, known_splits={found.digest(): "known"}))
+    assert read_images("mnist", folder).split == "known"
+    assert read_images("digits").split == "every fourth image is a test image"
 
 
 @pytest.mark.parametrize(

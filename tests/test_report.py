@@ -11,6 +11,7 @@ import pytest
 from matplotlib.image import imread
 
 import fxdask
+from fxdask.datasets import OTHER_SPLIT, PUBLISHED_SPLIT
 from fxdask.errors import StoreExistsError
 from fxdask.report import page
 from fxdask.results import Results, published_figures
@@ -124,12 +125,14 @@ def test_another_experiment_is_not_held_against_the_paper(digits, name, value):
     assert "The paper has no figures" in Parts(page(results, digits._example, (8, 8))).text
 
 
-def test_another_split_is_told(digits):
-    results = made_up("fashion_mnist")
-    told = "not the published training and test sets"
-    for is_usual, wanted in ((False, True), (True, False)):
-        text = page(replace(results, facts={"usual_split": is_usual}), digits._example, (8, 8))
-        assert (told in text) is wanted
+@pytest.mark.parametrize(
+    ("split", "told"), [(PUBLISHED_SPLIT, None), (OTHER_SPLIT, "not the published"), (None, "was not found out")]
+)
+def test_another_split_is_told(digits, split, told):
+    facts = {} if split is None else {"split": split}
+    text = Parts(page(replace(made_up("fashion_mnist"), facts=facts), digits._example, (8, 8))).text
+    assert ("Note." in text) is (told is not None)
+    assert told is None or f"{told}" in text.partition("Accuracy of every pair")[0]
 
 
 def test_what_users_named_is_not_taken_for_markup(digits):
