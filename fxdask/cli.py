@@ -17,6 +17,7 @@ from fxdask import FisherNetworkClassifier, __version__, batch_score, load
 from fxdask.cluster import connected
 from fxdask.datasets import DATASETS
 from fxdask.errors import FxdaskError, InvalidInputError, StoreFormatError
+from fxdask.experiment import checked_pairs, checked_seeds
 from fxdask.kernels.criteria import CRITERIA
 from fxdask.kernels.decision import COMBINATIONS, DENSITIES
 from fxdask.kernels.density import BANDWIDTHS
@@ -62,16 +63,15 @@ class _Seeds(click.ParamType):
 
     name = "number or list"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | list[int]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
         try:
             seeds = [int(word) for word in str(value).removesuffix(",").split(",")]
         except ValueError:
             self.fail(f"{value!r} is neither a number nor numbers with commas", param, ctx)
-        if "," in str(value):
-            return seeds
-        if seeds[0] < 1:
-            self.fail(f"{value} is less than 1", param, ctx)
-        return seeds[0]
+        try:
+            return checked_seeds(seeds if "," in str(value) else seeds[0])
+        except InvalidInputError as error:
+            self.fail(str(error), param, ctx)
 
 
 class _Pairs(click.ParamType):
@@ -79,13 +79,15 @@ class _Pairs(click.ParamType):
 
     name = "pairs"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[tuple[int, int]] | None:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[tuple[int, int]]:
         try:
-            return [(int(a), int(b)) for a, b in (word.split("-") for word in str(value).split(","))]
+            pairs = [(int(a), int(b)) for a, b in (word.split("-") for word in str(value).split(","))]
         except ValueError:
             self.fail(f"{value!r} is no list of pairs such as 0-1,3-8", param, ctx)
+        try:
+            return checked_pairs(pairs)
+        except InvalidInputError as error:
+            self.fail(str(error), param, ctx)
 
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
@@ -256,8 +258,8 @@ def reproduce(
         for name, file in (("results", "results.json"), ("table", "results.csv"), ("report", "report.html"))
     }
     pairs = results.table() if as_json else [_short(row) for row in results.table()]
-    summary = {"summary": results.summary(), "seconds": round(results.facts["seconds"], 1)}
-    _report({"pairs": pairs} | summary | files, as_json)
+    facts = {"images": results.facts["split"], "seconds": round(results.facts["seconds"], 1)}
+    _report({"pairs": pairs, "summary": results.summary()} | facts | files, as_json)
 
 
 def _short(row: dict[str, Any]) -> dict[str, str]:
@@ -267,7 +269,9 @@ def _short(row: dict[str, Any]) -> dict[str, str]:
         interval = row[f"{criterion}_interval"]
         shown[f"{criterion}_%"] = f"{row[criterion]:.2f}" + ("" if interval is None else f" ±{interval:.2f}".ljust(7))
         if f"{criterion}_paper" in row:
-            shown["in_the_paper" + " " * (criterion == "fisher")] = f"{row[f'{criterion}_paper']:.2f}"
+            name = criterion.removesuffix("_fisher")
+            shown[f"{name}_in_the_paper"] = f"{row[f'{criterion}_paper']:.2f}"
+            shown[f"{name}_difference"] = f"{row[criterion] - row[f'{criterion}_paper']:+.2f}"
     return shown | {"gain": f"{row['gain']:+.2f}"}
 
 

@@ -101,29 +101,20 @@ class ImageSet:
 
 def read_images(name: str, folder: str | Path | None = None) -> ImageSet:
     """A data set by its name, from a folder of IDX files, or without one from scikit-learn and its usual cache."""
-    if name not in DATASETS:
+    if not isinstance(name, str) or name not in DATASETS:
         raise InvalidInputError(f"dataset {name!r} is not known; choose one of {', '.join(DATASETS)}")
     if folder is not None and DATASETS[name].openml_name is None:
         raise InvalidInputError(f"{name} comes with scikit-learn; leave data out")
     if folder is not None:
-        return _checked(_from_folder(name, Path(folder)))
-    return _checked(_from_openml(name) if DATASETS[name].openml_name else _from_scikit_learn(name))
+        return _from_folder(name, Path(folder))
+    return _from_openml(name) if DATASETS[name].openml_name else _from_scikit_learn(name)
 
 
-def _checked(images: ImageSet) -> ImageSet:
-    for part, rows, labels in (
-        ("training", images.train_images, images.train_labels),
-        ("test", images.test_images, images.test_labels),
-    ):
-        if len(rows) != len(labels):
-            raise InvalidInputError(
-                f"{images.origin}: there are {len(rows)} {part} images but {len(labels)} {part} labels"
-            )
-        if len(labels) and labels.max() >= N_CLASSES:
-            raise InvalidInputError(
-                f"{images.origin}: a {part} label is {labels.max()}, but labels run from 0 to {N_CLASSES - 1}"
-            )
-    return images
+def _check_labels(images: NDArray[np.uint8], labels: NDArray[np.uint8], file: Path) -> None:
+    if len(images) != len(labels):
+        raise InvalidInputError(f"{file} has {len(labels)} labels but there are {len(images)} images")
+    if len(labels) and labels.max() >= N_CLASSES:
+        raise InvalidInputError(f"{file} has the label {labels.max()}, but labels run from 0 to {N_CLASSES - 1}")
 
 
 def _from_folder(name: str, folder: Path) -> ImageSet:
@@ -136,6 +127,8 @@ def _from_folder(name: str, folder: Path) -> ImageSet:
             raise InvalidInputError(
                 f"{_idx_file(folder, IDX_FILES[part])} has {array.ndim} dimensions but should have {n_dimensions}"
             )
+    for part in ("train", "test"):
+        _check_labels(found[f"{part}_images"], found[f"{part}_labels"], _idx_file(folder, IDX_FILES[f"{part}_labels"]))
     train, test = found["train_images"], found["test_images"]
     if train.shape[1:] != test.shape[1:]:
         sizes = [" x ".join(map(str, part.shape[1:])) for part in (train, test)]
@@ -172,10 +165,9 @@ def read_idx(path: str | Path) -> NDArray[np.uint8]:
     """
     path = Path(path)
     content = _content(path)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != UNSIGNED_BYTES or content[3] == 0:
-        raise InvalidInputError(
-            f"{path} is no IDX file of unsigned bytes: it begins with {content[:4].hex(' ') or 'nothing'}"
-        )
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != UNSIGNED_BYTES or not 1 <= content[3] <= 3:
+        begins = content[:4].hex(" ") or "nothing"
+        raise InvalidInputError(f"{path} is no IDX file of bytes in 1 to 3 dimensions: it begins with {begins}")
     first = 4 + 4 * content[3]
     if len(content) < first:
         raise InvalidInputError(f"{path} is truncated: it ends within its header, after {len(content)} bytes")
@@ -186,6 +178,8 @@ def read_idx(path: str | Path) -> NDArray[np.uint8]:
             f"{path} is {'truncated' if len(content) < expected else 'too long'}: it has {len(content):,} bytes, "
             f"but its header promises {' x '.join(map(str, shape))}, {expected:,} bytes"
         )
+    if 0 in shape:
+        raise InvalidInputError(f"{path} is empty: its header says {' x '.join(map(str, shape))}")
     return np.frombuffer(content, np.uint8, offset=first).reshape(shape)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import asdict, dataclass, fields
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -15,12 +16,9 @@ from numpy.typing import NDArray
 from fxdask import graph, pair_tasks
 from fxdask.fitted import FitSettings, TrainingData
 from fxdask.fitting import FitPlace, plan_model
-from fxdask.inputs import Samples
-from fxdask.job import FitJob
-from fxdask.kernels.criteria import CRITERIA
-from fxdask.kernels.shifts import mean_differences, moved_pair
-from fxdask.pair_tasks import NodeDensities, SortedSamples
-from fxdask.pairing import EQUAL_PRIORS, Bench, MeasuredSeed, choose_nodes, pair_job
+from fxdask.inputs import as_samples
+from fxdask.pair_tasks import NodeDensities
+from fxdask.pairing import EQUAL_PRIORS, MeasuredSeed, ScoredPair, Workplace, choose_nodes, pair_job, score_nodes
 from fxdask.reading import read_range
 from fxdask.results import Pair
 
@@ -44,72 +42,62 @@ class Example:
     densities: list[NodeDensities]
     """The best node of each class."""
 
+    def is_whole(self, n_nodes: int) -> bool:
+        """Whether every array has its shape."""
+        shapes = (self.divergences.shape, self.ratios.shape, self.responses.shape, self.images.shape[:-1])
+        fit_together = all(found.densities.shape == (2, *found.values.shape) for found in self.densities)
+        return shapes == ((2, n_nodes), (n_nodes,), (2, 2, n_nodes), (2,)) and fit_together
+
 
 def make_example(
-    bench: Bench, settings: FitSettings, measured: MeasuredSeed, pair: Pair, *, mean_shift: bool
+    place: Workplace, settings: FitSettings, measured: MeasuredSeed, pair: Pair, *, mean_shift: bool
 ) -> Example:
     """Look closely at one pair: all nodes' scores, all nodes' responses to two test images, two nodes' densities."""
-    choice = choose_nodes(measured, bench.data.classes, pair, mean_shift=mean_shift)
-    difference = mean_differences(settings.seed, pair, settings.n_nodes) if mean_shift else None
-    own, shift = moved_pair(measured.statistics, choice.pair, difference)
-    scores = {name: CRITERIA[name](own, EQUAL_PRIORS, measured.tolerance) for name in ("extended_fisher", "fisher")}
-    firsts = [first for first, _ in _ranges(bench.test, choice.pair)]
-    images = np.stack([read_range(bench.test.samples, first, first + 1)[0] for first in firsts])
-    job = graph.once(pair_job(bench, settings, measured), "pair")
+    scored = score_nodes(measured, place.data.classes, pair, mean_shift=mean_shift)
+    choice = choose_nodes(scored, settings.n_selected)
+    firsts = [place.test.rows[k][0] for k in scored.codes]
+    images = np.stack([read_range(place.test.samples, first, first + 1)[0] for first in firsts])
+    job = graph.once(pair_job(place, settings, measured), "pair")
     closely = delayed(pair_tasks.node_densities, pure=False)
     (densities,) = graph.compute([closely(job, choice, "extended_fisher")])
     return Example(
         pair,
         settings.seed,
-        scores["extended_fisher"],
-        scores["fisher"][0],
+        scored.scores["extended_fisher"],
+        scored.scores["fisher"][0],
         images,
-        _responses(bench, settings, measured, choice.pair, images, shift),
+        _responses(place, settings, measured, scored, images),
         densities,
     )
 
 
-def _ranges(samples: SortedSamples, codes: Pair) -> list[tuple[int, int]]:
-    return [samples.of_class(k) for k in codes]
-
-
 def _responses(
-    bench: Bench,
-    settings: FitSettings,
-    measured: MeasuredSeed,
-    codes: Pair,
-    images: NDArray[np.uint8],
-    shift: NDArray[np.float64],
+    place: Workplace, settings: FitSettings, measured: MeasuredSeed, scored: ScoredPair, images: NDArray[np.uint8]
 ) -> NDArray[np.float64]:
     """(image of each class, class of the density, node) activations; everything of the second class is moved.
 
     A density that is moved has at a value what the unmoved one has at the value moved back.
     """
-    parts = [read_range(bench.train.samples, *rows) for rows in _ranges(bench.train, codes)]
-    rows, counts = np.concatenate(parts), np.array([len(part) for part in parts])
+    parts = [read_range(place.train.samples, *place.train.rows[k]) for k in scored.codes]
+    counts = np.array([len(part) for part in parts])
     labels = np.repeat(np.arange(2, dtype=np.uint8), counts)
-    data = TrainingData(Samples(rows, len(rows), rows.shape[1], rows.dtype), np.arange(2), labels, counts)
-    plan = plan_model(settings, data, FitPlace(None, False, bench.nodes_per_block, bench.memory_limit))
-    job = FitJob(
-        plan,
-        settings.seed,
-        measured.job.preparation,
-        labels,
-        EQUAL_PRIORS,
-        settings.criterion,
-        settings.location,
-        settings.spread,
-    )
+    # In a file, as all training images are: what has room for those has room for these.
+    file = place.folder / "pair.npy"
+    np.save(file, np.concatenate(parts))
+    samples = as_samples(file)
+    data = TrainingData(samples, np.arange(2), labels, counts)
+    plan = plan_model(settings, data, FitPlace(None, False, place.nodes_per_block, place.memory_limit))
+    job = replace(measured.job, plan=plan, codes=labels, priors=EQUAL_PRIORS, store=None)
     offsets = np.zeros((2, 2, settings.n_nodes))
-    offsets[0, 1], offsets[1, 0] = -shift, shift
+    offsets[0, 1], offsets[1, 0] = -scored.shift, scored.shift
     return graph.respond(
-        job, graph.place(rows), images, settings.bandwidth, settings.bandwidth_spread, "table", offsets=offsets
+        job, samples.handle, images, settings.bandwidth, settings.bandwidth_spread, "table", offsets=offsets
     )
 
 
-def write_example(example: Example, path: Path) -> None:
-    """Into one file, whole or not at all."""
-    arrays: dict[str, Any] = {
+def write_example(example: Example, path: Path, identity: Mapping[str, Any]) -> None:
+    """Into one file, whole or not at all, with what the experiment was."""
+    arrays: dict[str, Any] = {"identity": json.dumps(identity, sort_keys=True)} | {
         field.name: getattr(example, field.name) for field in fields(Example) if field.name != "densities"
     }
     for i, found in enumerate(example.densities):
@@ -117,17 +105,19 @@ def write_example(example: Example, path: Path) -> None:
         tested = of_node.pop("tested")
         arrays |= {f"{name}_{i}": value for name, value in of_node.items()}
         arrays |= {f"tested_{i}_{k}": values for k, values in enumerate(tested)}
-    begun = path.with_name(f".{path.name}.{os.getpid()}")
+    begun = path.with_name(f".{path.name}.begun")
     with begun.open("wb") as stream:
         np.savez_compressed(stream, **arrays)
     begun.replace(path)
 
 
-def read_example(path: Path, pair: Pair, seed: int) -> Example | None:
-    """What an earlier call wrote, if it is of this pair and seed and can be read."""
+def read_example(path: Path, identity: Mapping[str, Any], pair: Pair, seed: int) -> Example | None:
+    """What an earlier call wrote, if it is of this experiment, pair and seed and can be read."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = dict(stored)
+        if str(arrays["identity"]) != json.dumps(identity, sort_keys=True):
+            return None
         densities = [
             NodeDensities(
                 int(arrays[f"node_{i}"]),
@@ -148,6 +138,6 @@ def read_example(path: Path, pair: Pair, seed: int) -> Example | None:
             arrays["responses"],
             densities,
         )
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile):
+    except (OSError, KeyError, ValueError, TypeError, EOFError, BadZipFile):
         return None
-    return found if (found.pair, found.seed) == (pair, seed) else None
+    return found if (found.pair, found.seed) == (pair, seed) and found.is_whole(identity["n_nodes"]) else None

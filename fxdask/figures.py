@@ -104,7 +104,8 @@ def divergence_figure(example: Example, names: tuple[str, str]) -> str:
         figure, axes = _figure(1, 2, (8.4, 3.2))
         left, right = axes[0]
         finite = [row[np.isfinite(row)] for row in example.divergences]
-        edges = np.linspace(min(row.min() for row in finite), max(row.max() for row in finite), 80)
+        all_finite = np.concatenate([*finite, np.zeros(1)])
+        edges = np.linspace(all_finite.min(), all_finite.max() + 1e-9, 80)
         for k, (row, of_class) in enumerate(zip(finite, names, strict=True)):
             left.hist(row, edges, histtype="step", linewidth=1.4, color=CLASS_COLOURS[k], label=f"D of {of_class}")
         left.set_xlabel("extended criterion D")
@@ -142,7 +143,8 @@ def density_figure(example: Example, names: tuple[str, str]) -> str:
             panel.set_title(f"node {found.node:,}, the best for {names[found.of_class]}")
             panel.set_xlabel("projection, in standard deviations of a pixel")
             panel.legend(fontsize=8)
-        axes[0, 0].set_ylabel("density per unit of projection")
+        for panel in axes[0]:
+            panel.set_ylabel("density per unit of projection")
         return _svg(figure, "Densities of two selected nodes")
 
 

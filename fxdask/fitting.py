@@ -131,7 +131,7 @@ def measure_classes(
     job = _in_store(_job(settings, data, seen, plan), store)
     job, probes = _probe(job, data.samples.handle, store, verbose=False)
     summary = graph.fit_blocks(job, data.samples.handle, probes, progress)
-    _warn_of_zero_spreads(summary.source_counts, data.classes)
+    _warn_of_zero_spreads(summary.source_counts, data.classes, "its samples may all be the same")
     return replace(job, probe_codes=None), summary
 
 
@@ -185,7 +185,11 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
     with progress_bar("fitting", shown=fit.verbose) as progress:
         summary = graph.fit_blocks(job, handle, probes, progress)
     _check_usable(summary, fit.data.classes)
-    _warn_of_zero_spreads(summary.source_counts, fit.data.classes)
+    _warn_of_zero_spreads(
+        summary.source_counts,
+        fit.data.classes,
+        'one far outlier, or very many inputs, can do that: leave the outlier out, or try normalize="feature"',
+    )
     # An array of this process is projected here; what the workers have of it is a copy.
     here = samples.handle if isinstance(samples.handle, np.ndarray) else handle
     network, bandwidth_fallbacks = _select(fit.settings, job, here, summary, verbose=fit.verbose)
@@ -289,13 +293,12 @@ def _check_usable(summary: FitSummary, classes: NDArray) -> None:
             )
 
 
-def _warn_of_zero_spreads(source_counts: NDArray[np.int64], classes: NDArray) -> None:
+def _warn_of_zero_spreads(source_counts: NDArray[np.int64], classes: NDArray, remedy: str) -> None:
     """Where most of a class's spreads drown in rounding, its nodes are chosen by little more than chance."""
     for label, counts in zip(classes, source_counts, strict=True):
         if 2 * counts[-1] > counts.sum():
             warnings.warn(
-                f"class {label} counts as constant at {counts[-1]} of {counts.sum()} nodes; one far outlier, or very "
-                'many inputs, can do that: leave the outlier out, or try normalize="feature"',
+                f"class {label} counts as constant at {counts[-1]} of {counts.sum()} nodes; {remedy}",
                 ZeroSpreadWarning,
                 stacklevel=5,
             )

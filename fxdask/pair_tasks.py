@@ -25,14 +25,10 @@ CURVE_POINTS = 400
 
 @dataclass(frozen=True)
 class SortedSamples:
-    """Samples at an address, ordered by class, and where each class begins; the last edge is their number."""
+    """Samples at an address, ordered by class, and for each class its first row and the one after its last."""
 
     samples: Source
-    edges: tuple[int, ...]
-
-    def of_class(self, k: int) -> tuple[int, int]:
-        """First and last row of a class."""
-        return self.edges[k], self.edges[k + 1]
+    rows: list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,8 @@ class PairJob:
 class PairChoice:
     """The nodes that each criterion selected for a pair, and how far the second class is moved at them."""
 
-    pair: tuple[int, int]
+    codes: tuple[int, int]
+    """The pair's classes by their places among all classes."""
     chosen: Mapping[str, NDArray[np.int64]]
     """By criterion, (class of the pair, rank) nodes."""
     nodes: NDArray[np.int64]
@@ -64,9 +61,10 @@ class PairChoice:
 class PairOutcome:
     """How many of a pair's test samples got the right label, by criterion; and who did the work."""
 
-    pair: tuple[int, int]
     correct: dict[str, int]
     tested: int
+    fallbacks: int
+    """Bandwidths of selected nodes that another estimate or rule had to give."""
     process: str
     peak_bytes: int
 
@@ -92,20 +90,21 @@ def judge_pair(job: PairJob, choice: PairChoice) -> PairOutcome:
     weights = weight_rows(job.fit.seed, choice.nodes, job.fit.plan.n_inputs)
     trained = _moved_values(job.fit, job.train, choice, weights)
     tested = _moved_values(job.fit, job.test, choice, weights)
-    correct = {}
+    correct, fallbacks = {}, 0
     for criterion, chosen in choice.chosen.items():
-        network, mine = _network(job, choice, chosen, weights, trained)
+        network, mine, taken = _network(job, choice, chosen, weights, trained)
+        fallbacks += taken
         labels = [network.class_scores(values[mine]).scores.argmax(axis=1) for values in tested]
         correct[criterion] = sum(int((given == k).sum()) for k, given in enumerate(labels))
     n_tested = sum(values.shape[1] for values in tested)
-    return PairOutcome(choice.pair, correct, n_tested, this_process(), peak_bytes())
+    return PairOutcome(correct, n_tested, fallbacks, this_process(), peak_bytes())
 
 
 def _moved_values(
     fit: FitJob, samples: SortedSamples, choice: PairChoice, weights: NDArray[np.float32]
 ) -> list[NDArray[np.float32]]:
     """By class of the pair, (u, sample) values, the second class's moved."""
-    first, second = (project_rows(fit, samples.samples, weights, *samples.of_class(k)) for k in choice.pair)
+    first, second = (project_rows(fit, samples.samples, weights, *samples.rows[k]) for k in choice.codes)
     second += choice.shift[:, None].astype(np.float32)
     return [first, second]
 
@@ -116,16 +115,16 @@ def _network(
     chosen: NDArray[np.int64],
     weights: NDArray[np.float32],
     trained: list[NDArray[np.float32]],
-) -> tuple[FittedNetwork, NDArray[np.intp]]:
-    """The network of one criterion's nodes, and which of the pair's nodes these are."""
+) -> tuple[FittedNetwork, NDArray[np.intp], int]:
+    """The network of one criterion's nodes, which of the pair's nodes these are, and the fallbacks taken."""
     mine = np.flatnonzero(np.isin(choice.nodes, chosen))
     middle = trained[0].shape[1]
     values = np.concatenate([of_class[mine] for of_class in trained], axis=1)
     slices = [slice(0, middle), slice(middle, values.shape[1])]
-    network, _ = assemble(
+    network, fallbacks = assemble(
         job.fit.preparation, choice.nodes[mine], weights[mine], values, slices, chosen, job.priors, job.rules
     )
-    return network, mine
+    return network, mine, sum(fallbacks.values())
 
 
 @one_blas_thread()
@@ -134,7 +133,9 @@ def node_densities(job: PairJob, choice: PairChoice, criterion: str) -> list[Nod
     weights = weight_rows(job.fit.seed, choice.nodes, job.fit.plan.n_inputs)
     trained = _moved_values(job.fit, job.train, choice, weights)
     tested = _moved_values(job.fit, job.test, choice, weights)
-    network, mine = _network(job, choice, choice.chosen[criterion], weights, trained)
+    network, mine, _ = _network(job, choice, choice.chosen[criterion], weights, trained)
+    # Values are measured from the training samples' middle; along the axis of a figure they stand as they are.
+    middle = network.weights.astype(np.float64) @ job.fit.preparation.shift
     found = []
     for k, node in enumerate(choice.chosen[criterion][:, 0].tolist()):
         u = int(np.searchsorted(network.nodes, node))
@@ -146,5 +147,6 @@ def node_densities(job: PairJob, choice: PairChoice, criterion: str) -> list[Nod
             np.exp(log_density(places, network.projections[u, columns], float(network.bandwidth[j, u])))
             for j, columns in enumerate(network.class_slices)
         ]
-        found.append(NodeDensities(node, k, places, np.array(curves), seen))
+        tested_at = [values + np.float32(middle[u]) for values in seen]
+        found.append(NodeDensities(node, k, places + middle[u], np.array(curves), tested_at))
     return found

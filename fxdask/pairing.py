@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from fxdask import graph, pair_tasks
 from fxdask.datasets import ImageSet
-from fxdask.errors import InvalidInputError
+from fxdask.errors import FewUsableNodesWarning, InvalidInputError
 from fxdask.fitted import FitSettings, TrainingData
 from fxdask.fitting import FitPlace, measure_classes
 from fxdask.graph import Progress, Survey
@@ -26,16 +27,28 @@ from fxdask.kernels.statistics import ClassStatistics, node_tolerance
 from fxdask.kernels.weights import weight_block
 from fxdask.pair_tasks import PairChoice, PairJob, PairOutcome, SortedSamples
 from fxdask.results import CRITERIA_COMPARED, Pair
+from fxdask.store.group import writing
 from fxdask.store.model import ModelStore
 
-__all__ = ["Bench", "MeasuredSeed", "choose_nodes", "judge_pairs", "lay_out", "measure_seed", "pair_job"]
+__all__ = [
+    "EQUAL_PRIORS",
+    "MeasuredSeed",
+    "ScoredPair",
+    "Workplace",
+    "choose_nodes",
+    "judge_pairs",
+    "lay_out",
+    "measure_seed",
+    "pair_job",
+    "score_nodes",
+]
 
 NODES_PER_DRAW = 4096
 EQUAL_PRIORS = np.array([0.5, 0.5])
 
 
 @dataclass(frozen=True)
-class Bench:
+class Workplace:
     """The data laid out in files that every worker can read, seen once, and where seeds have their stores."""
 
     folder: Path
@@ -48,14 +61,14 @@ class Bench:
     @property
     def train(self) -> SortedSamples:
         """The training samples, ordered by class."""
-        return SortedSamples(self.data.samples.handle, _edges(self.data.codes))
+        return SortedSamples(self.data.samples.handle, _rows_of(self.data.codes, np.arange(len(self.data.classes))))
 
     def store(self, seed: int) -> str:
         """Where the statistics of a seed are."""
         return str(self.folder / f"seed-{seed}.zarr")
 
 
-def lay_out(images: ImageSet, folder: Path, normalize: str, **place: Any) -> Bench:
+def lay_out(images: ImageSet, folder: Path, normalize: str, **limits: Any) -> Workplace:
     """Write the images, ordered by class, where the tasks read them, and look at each training image once."""
     folder.mkdir(parents=True, exist_ok=True)
     train = _write_by_class(images.train_images, images.train_labels, folder / "train.npy")
@@ -63,25 +76,26 @@ def lay_out(images: ImageSet, folder: Path, normalize: str, **place: Any) -> Ben
     samples = as_samples(folder / "train.npy")
     classes, counts = np.unique(train, return_counts=True)
     data = TrainingData(samples, classes, np.searchsorted(classes, train).astype(np.uint8), counts)
-    known = np.searchsorted(test, np.append(classes, classes[-1] + 1))
     seen = graph.survey(samples.handle, samples.n_samples, samples.n_inputs, normalize)
-    return Bench(
-        folder, data, SortedSamples(as_samples(folder / "test.npy").handle, tuple(known.tolist())), seen, **place
-    )
+    tested = SortedSamples(as_samples(folder / "test.npy").handle, _rows_of(test, classes))
+    return Workplace(folder, data, tested, seen, **limits)
 
 
 def _write_by_class(images: NDArray[np.uint8], labels: NDArray[np.uint8], file: Path) -> NDArray[np.uint8]:
     """Images in the order of their labels into a file -> the labels in that order."""
     order = np.argsort(labels, kind="stable")
     begun = file.with_suffix(".partial")
-    with begun.open("wb") as stream:
-        np.save(stream, images[order])
-    begun.replace(file)
+    with writing(str(file)):
+        with begun.open("wb") as stream:
+            np.save(stream, images[order])
+        begun.replace(file)
     return labels[order]
 
 
-def _edges(codes: NDArray[np.integer]) -> tuple[int, ...]:
-    return tuple(np.searchsorted(codes, np.arange(int(codes.max()) + 2)).tolist())
+def _rows_of(labels: NDArray[np.integer], classes: NDArray[np.integer]) -> list[tuple[int, int]]:
+    """(sample,) rising labels -> for each class its first row and the one after its last."""
+    first, last = (np.searchsorted(labels, classes, side=side).tolist() for side in ("left", "right"))
+    return list(zip(first, last, strict=True))
 
 
 @dataclass(frozen=True)
@@ -95,10 +109,10 @@ class MeasuredSeed:
     peak_bytes_by_process: dict[str, int]
 
 
-def measure_seed(bench: Bench, settings: FitSettings, progress: Progress | None = None) -> MeasuredSeed:
+def measure_seed(place: Workplace, settings: FitSettings, progress: Progress | None = None) -> MeasuredSeed:
     """The statistics of all classes under the weights of one seed, into its store; begun ones are gone on with."""
-    place = FitPlace(bench.store(settings.seed), False, bench.nodes_per_block, bench.memory_limit)
-    job, summary = measure_classes(settings, bench.data, bench.survey, place, progress)
+    into = FitPlace(place.store(settings.seed), False, place.nodes_per_block, place.memory_limit)
+    job, summary = measure_classes(settings, place.data, place.survey, into, progress)
     store = ModelStore.open(str(job.store), finished=False)
     location, spread, source = (store.read_quantity(name) for name in ("location", "spread", "spread_source"))
     return MeasuredSeed(
@@ -119,32 +133,56 @@ def _tolerance(job: FitJob) -> NDArray[np.float64]:
     return np.concatenate(parts)
 
 
-def choose_nodes(measured: MeasuredSeed, classes: NDArray, pair: Pair, *, mean_shift: bool) -> PairChoice:
-    """The nodes that each criterion selects for a pair of classes, after the second one's shift."""
+@dataclass(frozen=True)
+class ScoredPair:
+    """Every node's scores for one pair, and how far the second class is moved at every node."""
+
+    pair: Pair
+    codes: tuple[int, int]
+    scores: dict[str, NDArray[np.float64]]
+    """By criterion, (class of the pair, node)."""
+    shift: NDArray[np.float64]
+
+
+def score_nodes(measured: MeasuredSeed, classes: NDArray, pair: Pair, *, mean_shift: bool) -> ScoredPair:
+    """Both criteria at every node for a pair of classes, after the second one's shift."""
     job = measured.job
+    if job.preparation.largest == 0:
+        raise InvalidInputError("the images do not vary: each of them has one value only")
     codes = (int(np.searchsorted(classes, pair[0])), int(np.searchsorted(classes, pair[1])))
     difference = mean_differences(job.seed, pair, job.plan.n_nodes) if mean_shift else None
     own, shift = moved_pair(measured.statistics, codes, difference)
-    chosen = {}
-    for criterion in CRITERIA_COMPARED:
-        scores = CRITERIA[criterion](own, EQUAL_PRIORS, measured.tolerance)
-        chosen[criterion] = top_nodes(scores, 0, job.plan.n_selected).nodes
-        if (chosen[criterion][:, 0] == NO_NODE).any():
-            raise InvalidInputError(f"no node tells class {pair[0]} from class {pair[1]}: every projection is constant")
+    scores = {name: CRITERIA[name](own, EQUAL_PRIORS, measured.tolerance) for name in CRITERIA_COMPARED}
+    return ScoredPair(pair, codes, scores, shift)
+
+
+def choose_nodes(scored: ScoredPair, n_selected: int) -> PairChoice:
+    """The nodes that each criterion selects."""
+    chosen = {name: top_nodes(scores, 0, n_selected).nodes for name, scores in scored.scores.items()}
+    usable = min(int((found != NO_NODE).sum(axis=1).min()) for found in chosen.values())
+    names = "class {} from class {}".format(*scored.pair)
+    if usable == 0:
+        raise InvalidInputError(f"no node tells {names}: every projection is constant")
+    if usable < n_selected:
+        warnings.warn(
+            f"only {usable} nodes of the {n_selected} asked for tell {names}; those are used",
+            FewUsableNodesWarning,
+            stacklevel=2,
+        )
     nodes = np.unique(np.concatenate([found.ravel() for found in chosen.values()]))
     nodes = nodes[nodes != NO_NODE]
-    return PairChoice(codes, chosen, nodes, shift[nodes])
+    return PairChoice(scored.codes, chosen, nodes, scored.shift[nodes])
 
 
-def pair_job(bench: Bench, settings: FitSettings, measured: MeasuredSeed) -> PairJob:
+def pair_job(place: Workplace, settings: FitSettings, measured: MeasuredSeed) -> PairJob:
     """What all pairs of a seed share."""
     # Without the plan's own store: pairs read the samples, and nothing else.
     job = replace(measured.job, store=None)
-    return PairJob(job, bench.train, bench.test, settings.density_rules, EQUAL_PRIORS)
+    return PairJob(job, place.train, place.test, settings.density_rules, EQUAL_PRIORS)
 
 
 def judge_pairs(
-    bench: Bench,
+    place: Workplace,
     settings: FitSettings,
     measured: MeasuredSeed,
     pairs: Sequence[Pair],
@@ -154,6 +192,7 @@ def judge_pairs(
 ) -> list[PairOutcome]:
     """How many test samples of each pair get the right label by the networks of both criteria."""
     judge = delayed(pair_tasks.judge_pair, pure=False)
-    shared = graph.once(pair_job(bench, settings, measured), "pairs")
-    choices = [choose_nodes(measured, bench.data.classes, pair, mean_shift=mean_shift) for pair in pairs]
+    shared = graph.once(pair_job(place, settings, measured), "pairs")
+    scored = (score_nodes(measured, place.data.classes, pair, mean_shift=mean_shift) for pair in pairs)
+    choices = [choose_nodes(each, settings.n_selected) for each in scored]
     return graph.compute([judge(shared, choice) for choice in choices], progress)

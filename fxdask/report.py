@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from fxdask.datasets import DATASETS, PUBLISHED_SPLIT, UNKNOWN_SPLIT
-from fxdask.errors import StoreExistsError
+from fxdask.errors import InvalidInputError, StoreExistsError
 from fxdask.example import Example
 from fxdask.figures import agreement_figure, density_figure, divergence_figure, image_data, response_figure
 from fxdask.plan import format_bytes
-from fxdask.results import CRITERIA_COMPARED, Pair, Results
+from fxdask.results import CRITERIA_COMPARED, Pair, Results, replace_file
 
-__all__ = ["page", "write_page"]
+__all__ = ["check_place", "page", "write_page"]
+
+BYTES_OF_HEAD = 2000
 
 GENERATOR = '<meta name="generator" content="fxdask reproduce">'
 TITLES = {"extended_fisher": "Extended Fisher criterion", "fisher": "Fisher's criterion"}
@@ -59,9 +61,20 @@ READINGS = (
 
 def write_page(path: Path, results: Results, example: Example, image_shape: tuple[int, int]) -> None:
     """Write the page; what stands there already is replaced only if it is such a page too."""
-    if path.exists() and GENERATOR not in path.read_text(errors="replace")[:2000]:
-        raise StoreExistsError(f"{path} is there already and is no report of fxdask; choose another path")
-    path.write_text(page(results, example, image_shape))
+    check_place(path)
+    replace_file(path, page(results, example, image_shape))
+
+
+def check_place(path: Path) -> None:
+    """Refuse a place where no report can be, or where something else is."""
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        reason = "it is a folder" if path.is_dir() else "its folder does not exist"
+        raise InvalidInputError(f"no report can be written to {path}: {reason}")
+    if path.exists() and path.stat().st_size:
+        with path.open("rb") as stream:
+            head = stream.read(BYTES_OF_HEAD)
+        if GENERATOR.encode() not in head:
+            raise StoreExistsError(f"{path} is there already and is no report of fxdask; choose another path")
 
 
 def page(results: Results, example: Example, image_shape: tuple[int, int]) -> str:
@@ -143,11 +156,12 @@ def _notes(results: Results) -> str:
 
 def _legend(results: Results) -> str:
     text = "Mean over the seeds in percent, ± half the width of its 95% interval (Student's t)."
+    if len(results.seeds) == 1:
+        text = "In percent, with one seed: of the spread over seeds nothing is known."
     if results.published is not None:
-        text += (
-            " Below it the paper's figure and the difference, marked ▲ or ▼ where it is larger than the intervals of "
-            "both, added in squares, allow."
-        )
+        text += " Below it the paper's figure and the difference"
+        allowed = "larger than the intervals of both, added in squares, allow"
+        text += f", marked ▲ or ▼ where it is {allowed}." if len(results.seeds) > 1 else "."
     return f"<p>{text}</p>"
 
 
@@ -162,8 +176,9 @@ def _grid(results: Results, title: str, cell: Callable[[int], str]) -> str:
         cells = (f"<td>{cell(place[a, b])}</td>" if (a, b) in place else '<td class="none"></td>' for b in seconds)
         rows.append(f'<tr><th scope="row">{escape(names[a])}</th>{"".join(cells)}</tr>')
     return (
-        f'<div class="scroll"><table class="matrix"><caption>{escape(title)}</caption>'
-        f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'
+        f'<table class="matrix"><caption>{escape(title)}</caption>'
+        f"<thead><tr><td></td>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
@@ -175,21 +190,25 @@ def _matrix(results: Results, criterion: str) -> str:
         text = f"<b>{mean[i]:.2f}</b>" + (f" ±{interval[i]:.2f}" if np.isfinite(interval[i]) else "")
         if theirs is None or published is None:
             return text
-        allowed = np.hypot(np.nan_to_num(interval[i]), published.interval[criterion][results.pairs[i]])
+        allowed = np.hypot(interval[i], published.interval[criterion][results.pairs[i]])
         difference = mean[i] - theirs[i]
-        kind, mark = ("above", "▲") if difference > allowed else ("below", "▼") if -difference > allowed else ("", "")
-        return f'{text}<br><small>{theirs[i]:.2f}</small> <span class="{kind}">{mark}{difference:+.2f}</span>'
+        shown = f"{difference:+.2f}"
+        if difference > allowed:  # never with one seed, of which no interval is known
+            shown = f'<span class="above">▲{shown}</span>'
+        elif difference < -allowed:
+            shown = f'<span class="below">▼{shown}</span>'
+        return f"{text}<br><small>{theirs[i]:.2f}</small> {shown}"
 
     return _grid(results, TITLES[criterion], cell)
 
 
 def _gains(results: Results) -> str:
     gain = results.mean("extended_fisher") - results.mean("fisher")
-    ours, theirs = (results.published_mean(criterion) for criterion in CRITERIA_COMPARED)
+    extended, plain = (results.published_mean(criterion) for criterion in CRITERIA_COMPARED)
 
     def cell(i: int) -> str:
         text = f"<b>{gain[i]:+.2f}</b>"
-        return text if ours is None or theirs is None else f"{text}<br><small>{ours[i] - theirs[i]:+.2f}</small>"
+        return text if extended is None or plain is None else f"{text}<br><small>{extended[i] - plain[i]:+.2f}</small>"
 
     return _grid(results, "Gain of the extended criterion over Fisher's, in points", cell)
 
@@ -206,6 +225,7 @@ def _captioned(figure: str, text: str) -> str:
 def _figures(results: Results, example: Example, image_shape: tuple[int, int]) -> str:
     classes = DATASETS[results.identity["dataset"]].class_names
     names = (classes[example.pair[0]], classes[example.pair[1]])
+    moved = f" {names[1]} is moved as the experiment asks." if results.identity["mean_shift"] else ""
     pictures = "".join(
         f'<figure><img alt="a test image of {escape(name)}" src="{image_data(pixels, image_shape)}">'
         f"<figcaption>{escape(name)}</figcaption></figure>"
@@ -217,15 +237,17 @@ def _figures(results: Results, example: Example, image_shape: tuple[int, int]) -
             f'<div class="pictures">{pictures}</div>',
             _captioned(
                 response_figure(example, names),
-                "Responses of all nodes to the two test images above, each class's sorted by itself.",
+                "Responses of all nodes to the two test images above, each class's sorted by itself." + moved,
             ),
             _captioned(
                 divergence_figure(example, names),
-                "How the nodes score: the extended criterion has a value for each class, Fisher's one for both.",
+                "How the nodes score: the extended criterion has a value for each class, Fisher's one for both. "
+                "Infinite values are left out.",
             ),
             _captioned(
                 density_figure(example, names),
-                "The best node of each class: densities of the training images, and some test images as strokes.",
+                "The best node of each class: densities of the training images, and some test images as strokes."
+                + moved,
             ),
         ]
     )
@@ -239,6 +261,7 @@ def _run_facts(results: Results) -> str:
         ("split", facts.get("split")),
         ("seeds", ", ".join(map(str, results.seeds))),
         ("time of all seeds", f"{facts.get('seconds_of_all_seeds', 0):.1f} s"),
+        ("bandwidths by a fallback", facts.get("fallbacks", 0)),
         ("time of this call", f"{facts.get('seconds', 0):.1f} s"),
     ]
     for process, work in facts.get("processes", {}).items():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from itertools import combinations
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask import graph
-from fxdask.datasets import N_CLASSES, read_images
+from fxdask.datasets import read_images
 from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.example import Example
-from fxdask.experiment import Experiment, run
+from fxdask.experiment import RESULTS, Experiment, checked_pairs, checked_seeds, run
 from fxdask.network import FisherNetworkClassifier
 from fxdask.parameters import checked_settings
 from fxdask.report import write_page
+from fxdask.resources import checked_limit
 from fxdask.results import Pair, Results
 from fxdask.store.group import only_one_at_a_time
 
-__all__ = ["Reproduction", "checked_pairs", "checked_seeds", "reproduce"]
+__all__ = ["Reproduction", "reproduce"]
 
 
 class Reproduction:
@@ -128,8 +127,18 @@ def reproduce(
     (2, 2)
     """
     chosen_seeds, chosen_pairs = checked_seeds(seeds), checked_pairs(pairs)
+    _check_place(data, out, memory_limit)
+    if not isinstance(mean_shift, (bool, np.bool_)):
+        raise InvalidInputError(f"mean_shift must be True or False, not {mean_shift!r}")
     settings = checked_settings(
-        FisherNetworkClassifier(n_nodes, n_selected, priors="equal", normalize="sample", random_state=0)
+        FisherNetworkClassifier(
+            n_nodes,
+            n_selected,
+            priors="equal",
+            normalize="sample",
+            random_state=0,
+            nodes_per_block=nodes_per_block,
+        )
     )
     if settings.n_selected > settings.n_nodes:
         raise InvalidInputError(f"n_selected={n_selected} is more than n_nodes={n_nodes}")
@@ -137,13 +146,12 @@ def reproduce(
         raise ClusterError("a cluster is connected: name a folder that all of its workers can reach with out=")
     images = read_images(dataset, data)
     experiment = Experiment(images, settings, chosen_seeds, chosen_pairs, bool(mean_shift))
+    experiment.check()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fxdask-")) if out is None else out)
-        folder = folder.absolute()
-        if folder.exists() and not folder.is_dir():
-            raise InvalidInputError(f"{folder} is a file; out is a folder")
+        folder = folder.resolve()  # one name for one folder, whichever links lead to it
         folder.mkdir(parents=True, exist_ok=True)
-        stack.enter_context(only_one_at_a_time(str(folder)))
+        stack.enter_context(only_one_at_a_time(str(folder / RESULTS)))
         results, example = run(
             experiment,
             folder,
@@ -155,36 +163,13 @@ def reproduce(
     return Reproduction(results, example, images.image_shape)
 
 
-def checked_seeds(seeds: Any) -> list[int]:
-    """How many seeds, or which -> which, in the order given."""
-    if isinstance(seeds, Integral) and not isinstance(seeds, bool):
-        seeds = range(int(seeds))
-    try:
-        found = list(seeds)
-    except TypeError:
-        found = []
-    is_whole = [isinstance(seed, Integral) and not isinstance(seed, bool) and int(seed) >= 0 for seed in found]
-    if not found or not all(is_whole):
-        raise InvalidInputError("seeds must be a whole number of at least 1, or whole numbers from 0 on")
-    return list(dict.fromkeys(int(seed) for seed in found))
-
-
-def checked_pairs(pairs: Any) -> list[Pair]:
-    """Pairs of classes, or None for all -> each once, the lower class first."""
-    if pairs is None:
-        return list(combinations(range(N_CLASSES), 2))
-    found = []
-    try:
-        for first, second in pairs:
-            if int(first) != first or int(second) != second or first == second:
-                raise ValueError("not two classes")
-            if not (0 <= first < N_CLASSES and 0 <= second < N_CLASSES):
-                raise ValueError("no such class")
-            found.append((int(min(first, second)), int(max(first, second))))
-    except (TypeError, ValueError):
-        raise InvalidInputError(
-            f"pairs must be pairs of two different classes from 0 to {N_CLASSES - 1}, such as [(0, 1), (3, 8)]"
-        ) from None
-    if not found:
-        raise InvalidInputError("pairs is empty; leave it out for all pairs")
-    return list(dict.fromkeys(found))
+def _check_place(data: Any, out: Any, memory_limit: Any) -> None:
+    """Refuse before anything is read or made."""
+    for name, value in (("data", data), ("out", out)):
+        if value is not None and not isinstance(value, (str, Path)):
+            raise InvalidInputError(f"{name} must be a path, not {value!r}")
+    if out is not None and "://" in str(out):
+        raise InvalidInputError(f"out is a folder on a disk, not {out}")
+    if out is not None and Path(out).exists() and not Path(out).is_dir():
+        raise InvalidInputError(f"{out} is a file; out is a folder")
+    checked_limit(memory_limit)

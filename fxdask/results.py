@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -18,7 +17,17 @@ from scipy.stats import t as student_t
 
 from fxdask.errors import StoreExistsError, StoreFormatError
 
-__all__ = ["CRITERIA_COMPARED", "Pair", "Published", "Recorded", "Results", "published_figures"]
+__all__ = [
+    "CRITERIA_COMPARED",
+    "Pair",
+    "Published",
+    "Recorded",
+    "Results",
+    "Work",
+    "merged_work",
+    "published_figures",
+    "replace_file",
+]
 
 Pair = tuple[int, int]
 
@@ -40,7 +49,7 @@ def published_figures(dataset: str) -> Published | None:
     file = files("fxdask") / "published" / f"{dataset}.csv"
     if not file.is_file():
         return None
-    rows = list(csv.DictReader(StringIO(file.read_text())))
+    rows = list(csv.DictReader(StringIO(file.read_text(encoding="utf-8"))))
     columns = {"extended_fisher": "extended", "fisher": "fisher"}
 
     def column(ending: str) -> dict[str, dict[Pair, float]]:
@@ -125,83 +134,79 @@ class Results:
             rows.append(row)
         return rows
 
-    def write_csv(self, path: Path) -> None:
-        """Every pair, seed and criterion in a row of its own."""
-        text = StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["class_a", "class_b", "seed", "criterion", "correct", "tested", "accuracy"])
-        for i, (a, b) in enumerate(self.pairs):
-            for j, seed in enumerate(self.seeds):
-                for criterion in CRITERIA_COMPARED:
-                    correct, tested = int(self.correct[criterion][i, j]), int(self.tested[i])
-                    writer.writerow([a, b, seed, criterion, correct, tested, f"{100 * correct / tested:.4f}"])
-        _replace_file(path, text.getvalue())
-
 
 class Recorded:
-    """The file of all that is done: it grows by whole seeds, and an equal call goes on from it."""
+    """The file of all that is done: it grows by whole seeds, and an equal call goes on from it.
+
+    Results of another experiment are refused, or with ``overwrite`` forgotten; ``replaced`` then says so.
+    """
 
     def __init__(self, path: Path, identity: Mapping[str, Any], *, overwrite: bool = False) -> None:
         self.path = path
         self.identity = json.loads(json.dumps(identity))
-        try:
-            self._seeds: dict[str, Any] = self._stored().get("seeds", {})
-        except (StoreExistsError, StoreFormatError):
-            if not overwrite:
-                raise
-            self._seeds = {}
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether any seed of this experiment is done."""
-        return bool(self._seeds)
+        stored = self._stored()
+        other = self._differences(stored)
+        self.replaced = bool(other)
+        if other and not overwrite:
+            raise StoreExistsError(
+                f"{path} holds results of {', '.join(other)}; choose another folder, or pass overwrite=True"
+            )
+        self._seeds: dict[str, Any] = {} if other else stored.get("seeds", {})
+        self._facts: dict[str, Any] = {} if other else stored.get("facts", {})
 
     def _stored(self) -> dict[str, Any]:
+        """What the file holds, if it is one of ours: another is never replaced."""
         if not self.path.exists():
             return {}
         try:
-            stored = json.loads(self.path.read_text())
-            found, seeds, version = stored["identity"], stored["seeds"], stored["format"]
-            for of_seed in seeds.values():
-                of_seed["seconds"], of_seed["processes"]
-                for counts in of_seed["pairs"].values():
-                    counts["tested"], [counts["correct"][name] for name in CRITERIA_COMPARED]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreFormatError(f"{self.path} is damaged, or no results of this experiment: {error!r}") from error
-        if version != FORMAT:
-            raise StoreFormatError(f"{self.path} has format {version} but this fxdask reads {FORMAT}")
-        other = [
-            f"{key}={found.get(key)!r} instead of {value!r}" if key != "data" else "other images"
+            stored = json.loads(self.path.read_text(encoding="utf-8"))
+            if not isinstance(stored["identity"], dict) or not isinstance(stored["facts"], dict):
+                raise ValueError("no identity or facts")
+            for seed, of_seed in stored["seeds"].items():
+                _check_counts(int(seed), of_seed)
+            _check_tested(stored["seeds"])
+            version = stored["format"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise StoreFormatError(
+                f"{self.path} is damaged, or no results of this experiment ({error}); "
+                "move it away, or choose another folder"
+            ) from error
+        if type(version) is not int or version != FORMAT:
+            raise StoreFormatError(
+                f"{self.path} has format {version!r} but this fxdask reads {FORMAT}; choose another folder"
+            )
+        return stored
+
+    def _differences(self, stored: Mapping[str, Any]) -> list[str]:
+        """In words, what the stored results are of that these would not be."""
+        found = stored.get("identity", self.identity)
+        named = {"data": "other images", "streams": "another NumPy's random numbers"}
+        return [
+            named.get(key) or f"{key}={found.get(key)!r} instead of {value!r}"
             for key, value in self.identity.items()
             if found.get(key) != value
         ]
-        if other:
-            raise StoreExistsError(
-                f"{self.path} holds results of {', '.join(other)}; choose another folder, or pass overwrite=True"
-            )
-        return stored
 
     def missing(self, seed: int, pairs: Iterable[Pair]) -> list[Pair]:
         """Those of the pairs that are still to be done with this seed."""
         done = self._seeds.get(str(seed), {}).get("pairs", {})
         return [pair for pair in pairs if _key(pair) not in done]
 
-    def add(
-        self, seed: int, counts: Mapping[Pair, Mapping[str, Any]], seconds: float, work: Mapping[str, Mapping[str, int]]
-    ) -> None:
+    def add(self, seed: int, counts: Mapping[Pair, Mapping[str, Any]], seconds: float, work: Work) -> None:
         """Take over the counts of one seed, who worked on them and how long, and write the file anew."""
         of_seed = self._seeds.setdefault(str(seed), {"seconds": 0.0, "processes": {}, "pairs": {}})
         of_seed["seconds"] += seconds
-        of_seed["processes"].update({process: dict(done) for process, done in work.items()})
+        of_seed["processes"] = merged_work([of_seed["processes"], work])
         of_seed["pairs"].update({_key(pair): dict(count) for pair, count in counts.items()})
-        self.save({})
+        self.save()
 
-    def save(self, facts: Mapping[str, Any]) -> None:
+    def save(self, facts: Mapping[str, Any] | None = None) -> None:
         """Write the file, whole or not at all."""
-        content = {"format": FORMAT, "identity": self.identity, "facts": dict(facts), "seeds": self._seeds}
-        _replace_file(self.path, json.dumps(content, indent=1, default=str) + "\n")
+        self._facts = self._facts if facts is None else dict(facts)
+        content = {"format": FORMAT, "identity": self.identity, "facts": self._facts, "seeds": self._seeds}
+        replace_file(self.path, json.dumps(content, indent=1, default=str) + "\n")
 
-    def results(self, pairs: Sequence[Pair], seeds: Sequence[int], facts: Mapping[str, Any]) -> Results:
+    def results(self, pairs: Sequence[Pair], seeds: Sequence[int]) -> Results:
         """The results of these pairs and seeds, all of which are done."""
         counts = [[self._seeds[str(seed)]["pairs"][_key(pair)] for seed in seeds] for pair in pairs]
         correct = {
@@ -209,28 +214,72 @@ class Recorded:
             for name in CRITERIA_COMPARED
         }
         tested = np.array([row[0]["tested"] for row in counts], dtype=np.int64)
-        facts = {**facts, "seconds_of_all_seeds": sum(self._seeds[str(seed)]["seconds"] for seed in seeds)}
-        facts["processes"] = self._processes(seeds)
+        facts = {
+            **self._facts,
+            "seconds_of_all_seeds": sum(self._seeds[str(seed)]["seconds"] for seed in seeds),
+            "processes": merged_work(self._seeds[str(seed)]["processes"] for seed in seeds),
+            "fallbacks": sum(count["fallbacks"] for row in counts for count in row),
+        }
         return Results(self.identity, list(pairs), list(seeds), correct, tested, facts)
 
-    def _processes(self, seeds: Sequence[int]) -> dict[str, dict[str, int]]:
-        """What each process did for these seeds, and the most memory it had."""
-        found: dict[str, dict[str, int]] = {}
-        for seed in seeds:
-            for process, work in self._seeds[str(seed)]["processes"].items():
-                mine = found.setdefault(process, {"blocks": 0, "pairs": 0, "peak_bytes": 0})
-                mine["blocks"] += work["blocks"]
-                mine["pairs"] += work["pairs"]
-                mine["peak_bytes"] = max(mine["peak_bytes"], work["peak_bytes"])
-        return found
+    def write_csv(self, path: Path) -> None:
+        """Everything that is recorded: every pair, seed and criterion in a row of its own."""
+        text = StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["class_a", "class_b", "seed", "criterion", "correct", "tested", "accuracy"])
+        for seed in sorted(self._seeds, key=int):
+            for pair, count in sorted(self._seeds[seed]["pairs"].items()):
+                for criterion in CRITERIA_COMPARED:
+                    correct, tested = count["correct"][criterion], count["tested"]
+                    row = [*pair.split("-"), seed, criterion, correct, tested, f"{100 * correct / tested:.4f}"]
+                    writer.writerow(row)
+        replace_file(path, text.getvalue())
+
+
+def _check_counts(seed: int, of_seed: Mapping[str, Any]) -> None:
+    """Refuse counts that no experiment could have given."""
+    merged_work([of_seed["processes"]])
+    if not of_seed["seconds"] >= 0:
+        raise ValueError(f"seed {seed} took {of_seed['seconds']} seconds")
+    for pair, count in of_seed["pairs"].items():
+        for name in CRITERIA_COMPARED:
+            numbers = [count["correct"][name], count["tested"], count["fallbacks"]]
+            if not all(type(number) is int for number in numbers) or not 0 <= numbers[0] <= numbers[1] > 0:
+                raise ValueError(f"impossible counts of pair {pair}, seed {seed}")
+
+
+def _check_tested(seeds: Mapping[str, Any]) -> None:
+    """Refuse a pair of which one seed tested another number of samples than the other."""
+    tested: dict[str, int] = {}
+    for of_seed in seeds.values():
+        for pair, count in of_seed["pairs"].items():
+            if tested.setdefault(pair, count["tested"]) != count["tested"]:
+                raise ValueError(f"seeds tested different samples of pair {pair}")
+
+
+Work = Mapping[str, Mapping[str, int]]
+"""By process, the blocks and pairs it did and the most memory it had."""
+
+
+def merged_work(parts: Iterable[Work]) -> dict[str, dict[str, int]]:
+    """What each process did, and the most memory it had, over several pieces of work."""
+    found: dict[str, dict[str, int]] = {}
+    for part in parts:
+        for process, work in part.items():
+            mine = found.setdefault(process, {"blocks": 0, "pairs": 0, "peak_bytes": 0})
+            mine["blocks"] += work["blocks"]
+            mine["pairs"] += work["pairs"]
+            mine["peak_bytes"] = max(mine["peak_bytes"], work["peak_bytes"])
+    return found
 
 
 def _key(pair: Pair) -> str:
     return f"{pair[0]}-{pair[1]}"
 
 
-def _replace_file(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
     """Write a file so that whoever reads it finds the old content or the new."""
-    begun = path.with_name(f".{path.name}.{os.getpid()}")
-    begun.write_text(text)
+    begun = path.with_name(f".{path.name}.begun")
+    # A path that is no text may have got into it: that must not cost the file.
+    begun.write_bytes(text.encode("utf-8", "replace"))
     begun.replace(path)

@@ -26,7 +26,7 @@ def folder(tmp_path):
     return write_idx_folder(tmp_path / "idx", images(40), labels, images(20, 1), labels[:20])
 
 
-@pytest.mark.parametrize("array", [images(5), np.arange(7, dtype=np.uint8), np.empty((0, 2, 2), np.uint8)])
+@pytest.mark.parametrize("array", [images(5), np.arange(7, dtype=np.uint8)])
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_what_was_written_is_read(tmp_path, array, ending):
     file = tmp_path / f"array{ending}"
@@ -37,13 +37,18 @@ def test_what_was_written_is_read(tmp_path, array, ending):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no IDX file of unsigned bytes: it begins with nothing"),
-        (b"\x1f\x8b\x08\x00 compressed without saying so", "no IDX file of unsigned bytes: it begins with 1f 8b 08 00"),
-        (b"\0\0\x0d\x01" + bytes(8), "no IDX file of unsigned bytes"),
+        (b"", "no IDX file of bytes in 1 to 3 dimensions: it begins with nothing"),
+        (
+            b"\x1f\x8b\x08\x00 compressed without saying so",
+            "no IDX file of bytes in 1 to 3 dimensions: it begins with 1f 8b 08 00",
+        ),
+        (b"\0\0\x0d\x01" + bytes(8), "no IDX file of bytes"),
         (idx_bytes(images(5))[:-1], "truncated: it has 75 bytes, but its header promises 5 x 3 x 4, 76 bytes"),
         (idx_bytes(images(5))[:9], "truncated"),
         (idx_bytes(images(5)) + b"\0", "too long"),
         (b"\0\0\x08\x03" + b"\xff" * 12, "truncated: it has 16 bytes"),
+        (b"\0\0\x08\x41" + bytes(4 * 65), "no IDX file of bytes in 1 to 3 dimensions"),
+        (b"\0\0\x08\x03" + bytes(4) + b"\xff" * 8, "empty: its header says 0 x 4294967295 x 4294967295"),
     ],
 )
 def test_damaged_files_are_refused_by_name(tmp_path, content, message):
@@ -95,11 +100,11 @@ def test_a_split_is_known_by_its_digest(folder, monkeypatch):
         (lambda f: (f / "t10k-labels-idx1-ubyte").unlink(), "has no t10k-labels-idx1-ubyte, plain or .gz"),
         (
             lambda f: (f / "train-labels-idx1-ubyte").write_bytes(idx_bytes(np.arange(39, dtype=np.uint8) % 10)),
-            "40 training images but 39 training labels",
+            "train-labels-idx1-ubyte has 39 labels but there are 40 images",
         ),
         (
             lambda f: (f / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(np.arange(20, dtype=np.uint8))),
-            "a test label is 19, but labels run from 0 to 9",
+            "t10k-labels-idx1-ubyte has the label 19, but labels run from 0 to 9",
         ),
         (
             lambda f: (f / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((20, 3, 3), np.uint8))),
@@ -152,7 +157,7 @@ def test_without_a_network_the_remedy_is_told(tmp_path):
     assert run.returncode == 1
     assert "MNIST is not in scikit-learn's cache and cannot be had from openml.org" in run.stderr
     assert "pass a folder with train-images-idx3-ubyte" in run.stderr
-    assert len(run.stderr.strip().splitlines()[-1:]) == 1
+    assert run.stderr.strip().splitlines()[-1].startswith("error: MNIST is not in")
     assert "Traceback" not in run.stderr
 
 

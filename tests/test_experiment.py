@@ -22,6 +22,7 @@ from fxdask.errors import ClusterError, InvalidInputError, StoreExistsError, Sto
 from fxdask.kernels.shifts import mean_differences
 from fxdask.kernels.weights import weight_rows
 from fxdask.results import published_figures
+from fxdask.store.group import only_one_at_a_time
 
 PAIRS = [(0, 1), (3, 8), (4, 9)]
 
@@ -123,7 +124,9 @@ def test_more_seeds_and_pairs_go_on_from_what_is_there(folder, result, tmp_path)
     whole = small(folder, out=out)
     for criterion, accuracy in result.accuracy.items():
         assert np.array_equal(whole.accuracy[criterion], accuracy)
-    assert pairs_done(out)["1"] == len(PAIRS)
+    assert pairs_done(out) == {"0": len(PAIRS), "1": len(PAIRS)}
+    small(folder, out=out, seeds=[1], pairs=PAIRS[:1])  # fewer take nothing away
+    assert len((out / "results.csv").read_text().splitlines()) == 1 + len(PAIRS) * 2 * 2
 
 
 def test_a_killed_run_goes_on_with_the_next_seed(folder, result, tmp_path):
@@ -177,6 +180,55 @@ def test_other_results_are_refused_and_replaced_when_told(folder, tmp_path):
         fxdask.reproduce("digits", seeds=1, pairs=PAIRS, n_nodes=60, n_selected=3, out=out)
     fresh = small(folder, out=out, seeds=1, n_nodes=50, overwrite=True)
     assert fresh.results.identity["n_nodes"] == 50
+    assert len(fresh._example.ratios) == 50
+
+
+@pytest.mark.parametrize("where", ["judge_pairs", "make_example"])
+def test_another_experiment_after_one_that_was_stopped(folder, tmp_path, monkeypatch, where):
+    out = tmp_path / "out"
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    small(folder, out=out, seeds=1)
+    for n_nodes in (50, 40):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"fxdask.experiment.{where}", stop)
+            with pytest.raises(KeyboardInterrupt):
+                small(folder, out=out, seeds=1, n_nodes=n_nodes, overwrite=True)
+        assert not (out / "results.csv").exists()
+    got = small(folder, out=out, seeds=1, n_nodes=40)
+    want = small(folder, seeds=1, n_nodes=40)
+    assert len(got._example.ratios) == 40
+    for criterion, accuracy in want.accuracy.items():
+        assert np.array_equal(got.accuracy[criterion], accuracy)
+
+
+def test_what_a_failed_first_write_left_does_not_lock_the_folder(folder, tmp_path):
+    (tmp_path / ".results.json.begun").write_text("{")
+    small(folder, out=tmp_path, seeds=1)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["example.npz", "results.csv", "results.json"]
+
+
+def test_a_link_is_the_folder_it_leads_to(folder, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to("out")
+    with (
+        only_one_at_a_time(str(tmp_path / "out" / "results.json")),
+        pytest.raises(StoreExistsError, match="another call is working on"),
+    ):
+        small(folder, out=tmp_path / "link", seeds=1)
+
+
+@pytest.mark.parametrize("name", ["divergences", "responses", "seed", "densities_0"])
+def test_an_example_of_another_shape_is_made_anew(folder, tmp_path, name):
+    small(folder, out=tmp_path, seeds=1)
+    with np.load(tmp_path / "example.npz") as stored:
+        arrays = dict(stored)
+    np.savez(tmp_path / "example.npz", **arrays | {name: np.zeros((3, 3))})
+    again = small(folder, out=tmp_path, seeds=1)
+    again.to_html(tmp_path / "report.html")
+    assert again._example.divergences.shape == (2, 60)
 
 
 def test_overwriting_keeps_what_would_come_out_the_same(folder, tmp_path):
@@ -199,9 +251,11 @@ def test_a_folder_of_other_files_is_refused(folder, tmp_path):
 def test_what_a_stopped_call_left_is_removed_by_the_next(folder, tmp_path):
     out = tmp_path / "out"
     small(folder, out=out, seeds=1)
-    (out / ".fxdask-work" / "seed-0.zarr").mkdir(parents=True)
-    small(folder, out=out, seeds=2)
-    assert not (out / ".fxdask-work").exists()
+    for seeds in (1, 2):
+        (out / ".fxdask-work").mkdir()
+        (out / ".fxdask-work" / "left").write_text("over")
+        small(folder, out=out, seeds=seeds)
+        assert not (out / ".fxdask-work").exists()
 
 
 def test_the_whole_of_it_from_the_command_line(tmp_path):
@@ -226,7 +280,11 @@ def test_the_whole_of_it_from_the_command_line(tmp_path):
     [
         (["cifar"], "is not one of 'mnist', 'fashion_mnist', 'digits'"),
         (["digits", "--pairs", "0,1"], "'0,1' is no list of pairs such as 0-1,3-8"),
-        (["digits", "--seeds", "0"], "0 is less than 1"),
+        (["digits", "--seeds", "0"], "seeds must be a whole number of at least 1"),
+        (["digits", "--seeds", "-1,"], "whole numbers from 0 to 2^63 - 1"),
+        (["digits", "--seeds", "99999999999999"], "at most 1,000,000 seeds"),
+        (["digits", "--pairs", "0-0"], "pairs are of two different classes from 0 to 9"),
+        (["digits", "--pairs", "0-12"], "pairs are of two different classes from 0 to 9"),
         (["digits", "--seeds", "some"], "'some' is neither a number nor numbers with commas"),
         (["digits", "--nodes", "5", "--selected", "6"], "--selected 6 is more than --nodes 5"),
     ],
@@ -240,12 +298,49 @@ def test_wrong_words(tmp_path, words, message):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": 1, "identity": {}, "seeds": {"0": {"pairs": 3}}}'])
-def test_damaged_results_are_refused(folder, tmp_path, content):
+DAMAGED = {"format": 1, "identity": {}, "facts": {}}
+SEED = {"seconds": 1.0, "processes": {}, "pairs": {}}
+
+
+def counted(tested, extended, fisher):
+    return {"tested": tested, "fallbacks": 0, "correct": {"extended_fisher": extended, "fisher": fisher}}
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "[1]",
+        "[" * 100_000,
+        '{"mine": 1}',
+        json.dumps(DAMAGED | {"seeds": {"0": {"pairs": 3}}}),
+        json.dumps(DAMAGED | {"seeds": {"first": SEED}}),
+        json.dumps(DAMAGED | {"identity": [], "seeds": {}}),
+        json.dumps(DAMAGED | {"seeds": {"0": SEED | {"processes": {"a": {}}}}}),
+        json.dumps(DAMAGED | {"seeds": {"0": SEED | {"seconds": None}}}),
+        json.dumps(DAMAGED | {"seeds": {k: SEED | {"pairs": {"0-1": counted(9 + int(k), 1, 1)}} for k in "01"}}),
+        *(
+            json.dumps(DAMAGED | {"seeds": {"0": SEED | {"pairs": {"0-1": count}}}})
+            for count in (
+                counted(10, 11, 1),
+                counted(10, -1, 1),
+                counted(0, 0, 0),
+                counted(10, float("nan"), 0),
+                counted(10, 5.5, 0),
+                counted("10", 1, 0),
+                {"tested": 10, "fallbacks": 0, "correct": {"fisher": 0}},
+            )
+        ),
+    ],
+)
+def test_damaged_results_are_refused(folder, tmp_path, content, overwrite):
     (tmp_path / "results.json").write_text(content)
-    with pytest.raises(StoreFormatError, match=r"results.json is damaged, or no results of this experiment"):
-        small(folder, out=tmp_path, seeds=1)
+    with pytest.raises(StoreFormatError, match=r"results.json is damaged, or no results of .*; move it away"):
+        small(folder, out=tmp_path, seeds=1, overwrite=overwrite)
     assert (tmp_path / "results.json").read_text() == content
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_damaged_example_is_made_anew(folder, tmp_path):
@@ -260,14 +355,23 @@ def test_a_damaged_example_is_made_anew(folder, tmp_path):
     ("parameters", "message"),
     [
         ({"seeds": 0}, "seeds must be a whole number of at least 1"),
-        ({"seeds": [1, -1]}, "whole numbers from 0 on"),
+        ({"seeds": [1, -1]}, r"whole numbers from 0 to 2\^63 - 1"),
+        ({"seeds": [2**70]}, r"whole numbers from 0 to 2\^63 - 1"),
         ({"seeds": 1.5}, "seeds must be"),
         ({"pairs": []}, "pairs is empty"),
-        ({"pairs": [(0, 0)]}, "two different classes from 0 to 9"),
-        ({"pairs": [(0, 10)]}, "two different classes from 0 to 9"),
-        ({"pairs": [0, 1]}, "two different classes"),
+        ({"pairs": [(0, 0)]}, "pairs are of two different classes from 0 to 9"),
+        ({"pairs": [(0, 10)]}, "pairs are of two different classes from 0 to 9"),
+        ({"pairs": [0, 1]}, "pairs are of two different classes"),
         ({"n_selected": 61}, "n_selected=61 is more than n_nodes=60"),
         ({"n_nodes": 0}, "n_nodes must be a whole number"),
+        ({"pairs": [("0", "1")]}, "pairs are of two different classes"),
+        ({"pairs": [(float("inf"), 1)]}, "pairs are of two different classes"),
+        ({"nodes_per_block": 0}, "nodes_per_block must be a whole number"),
+        ({"nodes_per_block": "x"}, "nodes_per_block must be a whole number"),
+        ({"memory_limit": "much"}, "memory_limit"),
+        ({"mean_shift": "no"}, "mean_shift must be True or False, not 'no'"),
+        ({"out": 5}, "out must be a path, not 5"),
+        ({"out": "s3://bucket/x"}, "out is a folder on a disk, not s3://bucket/x"),
     ],
 )
 def test_refusals(folder, parameters, message):
@@ -290,8 +394,64 @@ def test_classes_without_images_are_refused(tmp_path):
 def test_images_that_do_not_vary_are_refused(tmp_path):
     images, labels = np.full((40, 3, 3), 7), np.arange(40) % 10
     folder = write_idx_folder(tmp_path / "idx", images, labels, images, labels)
-    with pytest.raises(InvalidInputError, match="no node tells class 0 from class 1"):
-        fxdask.reproduce("mnist", folder, seeds=1, n_nodes=20, n_selected=2, mean_shift=False)
+    for mean_shift in (True, False):
+        with pytest.raises(InvalidInputError, match="the images do not vary: each of them has one value only"):
+            fxdask.reproduce("mnist", folder, seeds=1, n_nodes=20, n_selected=2, mean_shift=mean_shift)
+
+
+@pytest.mark.filterwarnings("ignore::fxdask.errors.ZeroSpreadWarning")
+def test_images_of_one_class_that_are_all_the_same(tmp_path):
+    images, labels = np.random.default_rng(0).integers(0, 256, (60, 3, 3)), np.arange(60) % 10
+    images[labels == 1] = images[1]
+    folder = write_idx_folder(tmp_path / "idx", images, labels, images, labels)
+    got = fxdask.reproduce("mnist", folder, seeds=2, n_nodes=40, n_selected=2, pairs=[(0, 1), (1, 2), (2, 3)])
+    assert got.accuracy["extended_fisher"].shape == (3, 2)
+    assert got.results.facts["fallbacks"] > 0
+    got.to_html(tmp_path / "report.html")
+
+
+def test_classes_that_only_the_test_set_has_are_left_out(tmp_path):
+    images, labels = np.random.default_rng(0).integers(0, 256, (200, 3, 3)), np.arange(200) % 10
+    train = labels != 5
+    folder = write_idx_folder(tmp_path / "idx", images[train], labels[train], images, labels)
+    got = fxdask.reproduce("mnist", folder, seeds=1, n_nodes=40, n_selected=2, pairs=[(4, 6)])
+    assert got.results.tested.tolist() == [40]
+
+
+def test_what_the_figures_show_is_what_the_definition_says(folder):
+    pair, n_nodes = (3, 8), 30
+    example = small(folder, seeds=[3], pairs=[pair], n_nodes=n_nodes, nodes_per_block=7)._example
+    digits = load_digits()
+    weights, draws = weight_rows(3, range(n_nodes), 64).astype(float), mean_differences(3, pair, n_nodes)
+    prepared = oracles.normalize(digits.data, "sample")
+    of_class = [np.flatnonzero(digits.target[:600] == k) for k in pair]
+    tested = [600 + np.flatnonzero(digits.target[600:800] == k) for k in pair]
+    trained, seen = ([weights @ prepared[rows].T for rows in part] for part in (of_class, tested))
+    where = [np.array([oracles.interquartile_mean(row) for row in values]) for values in trained]
+    shift = (draws - (where[1] - where[0]))[:, None]
+    trained[1], seen[1] = trained[1] + shift, seen[1] + shift
+    spreads = np.array([[oracles.mad(row) for row in values] for values in trained])
+    moved = np.array([where[0], where[0] + draws])
+    for criterion, got in (("extended_fisher", example.divergences), ("fisher", [example.ratios] * 2)):
+        want = oracles.divergences(moved, spreads, [0.5, 0.5], np.zeros(n_nodes), criterion)
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    widths = [[oracles.silverman(*one) for one in zip(trained[k], spreads[k], strict=True)] for k in (0, 1)]
+    for i in (0, 1):
+        assert np.array_equal(example.images[i], digits.data[tested[i][0]])
+        for k in (0, 1):
+            want = [
+                np.exp(oracles.log_density(seen[i][node, 0], trained[k][node], widths[k][node]))
+                for node in range(n_nodes)
+            ]
+            np.testing.assert_allclose(example.responses[i, k], want, rtol=1e-4, atol=1e-6)
+    for k, found in enumerate(example.densities):
+        assert found.of_class == k
+        assert found.node == np.argmax(example.divergences[k])
+        for j in (0, 1):
+            np.testing.assert_allclose(np.sort(found.tested[j]), np.sort(seen[j][found.node]), rtol=1e-4, atol=1e-4)
+            middle = len(found.values) // 2
+            want = np.exp(oracles.log_density(found.values[middle], trained[j][found.node], widths[j][found.node]))
+            assert found.densities[j][middle] == pytest.approx(want, rel=1e-4, abs=1e-6)
 
 
 def test_two_calls_do_not_share_a_folder(folder, tmp_path):

@@ -1,7 +1,9 @@
 """The report: whole, by itself, and readable in light and in dark."""
 
+import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import combinations
@@ -12,7 +14,7 @@ from matplotlib.image import imread
 
 import fxdask
 from fxdask.datasets import OTHER_SPLIT, PUBLISHED_SPLIT
-from fxdask.errors import StoreExistsError
+from fxdask.errors import InvalidInputError, StoreExistsError
 from fxdask.report import page
 from fxdask.results import Results, published_figures
 
@@ -104,7 +106,8 @@ def test_every_figure_of_the_paper_stands_beside(digits):
             assert f"{figure:.2f} ±0.00 {figure:.2f}" in text, (criterion, pair)
     assert "86.54 86.54 +0.00 0.00" in text
     assert "25.50 25.50" in text
-    assert "▲" not in text.partition("Extended Fisher criterion Fisher")[2].replace("▲ or ▼", "")
+    assert "▲" not in text.replace("▲ or ▼", "")
+    assert "▼" not in text.replace("▲ or ▼", "")
 
 
 @pytest.mark.parametrize(("offset", "mark"), [(5, "▲+5.00"), (-5, "▼-5.00")])
@@ -114,8 +117,11 @@ def test_differences_are_marked(digits, offset, mark):
 
 
 def test_one_seed_has_no_interval(digits):
-    text = Parts(page(made_up(n_seeds=1), digits._example, (8, 8))).text
-    assert "nan" not in text.lower().replace("nanometre", "")
+    text = Parts(page(made_up(offset=5, n_seeds=1), digits._example, (8, 8))).text
+    assert "nan" not in text.lower()
+    assert "±" not in text
+    assert "▲" not in text
+    assert text.count("+5.00") == 90 + 2  # every pair, and both averages
 
 
 @pytest.mark.parametrize(("name", "value"), [("n_nodes", 5_000), ("n_selected", 5), ("mean_shift", False)])
@@ -148,6 +154,24 @@ def test_only_a_report_is_replaced(digits, tmp_path):
     with pytest.raises(StoreExistsError, match="is no report of fxdask; choose another path"):
         digits.to_html(file)
     assert file.read_text() == "<p>mine</p>"
+    file.write_text("")
+    digits.to_html(file)
+    assert "±" in file.read_text(encoding="utf-8")
+
+
+def test_places_where_no_report_can_be(digits, tmp_path):
+    with pytest.raises(InvalidInputError, match=r"no report can be written to .*: it is a folder"):
+        digits.to_html(tmp_path)
+    with pytest.raises(InvalidInputError, match="its folder does not exist"):
+        digits.to_html(tmp_path / "nowhere" / "report.html")
+
+
+def test_any_locale_will_do(tmp_path):
+    words = [sys.executable, "-m", "fxdask", "reproduce", "digits", "--seeds", "2", "--nodes", "50", "--pairs", "0-1"]
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    run = subprocess.run(words, capture_output=True, check=False, cwd=tmp_path, env=os.environ | plain)
+    assert run.returncode == 0, run.stderr
+    assert "±" in (tmp_path / "reproduce-digits" / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium browser")
