@@ -7,6 +7,8 @@ import logging
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,9 @@ from fxdask.store.group import peek_header, store_url
 from fxdask.store.model import ModelStore
 
 __all__ = ["main"]
+
+Cluster = AbstractContextManager[Any]
+"""A client of the cluster that the options name, while it is needed."""
 
 
 class _Bandwidth(click.ParamType):
@@ -92,14 +97,33 @@ class _Pairs(click.ParamType):
 
 def _common(command: Callable[..., None]) -> Callable[..., None]:
     """The options that every long job has."""
+
+    @wraps(command)
+    def on_cluster(
+        scheduler: str | None,
+        scheduler_file: str | None,
+        tls_ca_file: str | None,
+        tls_cert: str | None,
+        tls_key: str | None,
+        **rest: Any,
+    ) -> None:
+        cluster = connected(
+            scheduler, scheduler_file=scheduler_file, tls_ca_file=tls_ca_file, tls_cert=tls_cert, tls_key=tls_key
+        )
+        command(cluster=cluster, **rest)
+
     for option in (
         click.option("--scheduler", metavar="ADDRESS", help="Run on this Dask cluster, such as tcp://host:8786."),
+        click.option("--scheduler-file", type=click.Path(), help="The file that the scheduler wrote of itself."),
+        click.option("--tls-ca-file", type=click.Path(), help="Certificate authority of a cluster with TLS."),
+        click.option("--tls-cert", type=click.Path(), help="One's own certificate."),
+        click.option("--tls-key", type=click.Path(), help="One's own key."),
         click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
         click.option("--quiet", is_flag=True, help="No progress bar."),
         click.option("-v", "--verbose", is_flag=True, help="Log what is going on."),
     ):
-        command = option(command)
-    return command
+        on_cluster = option(on_cluster)
+    return on_cluster
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -138,7 +162,7 @@ def fit(
     normalize: str,
     nodes_per_block: int | None,
     dry_run: bool,
-    scheduler: str | None,
+    cluster: Cluster,
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -155,7 +179,7 @@ def fit(
         verbose=not quiet,
         **parameters,
     )
-    with connected(scheduler):
+    with cluster:
         if dry_run:
             _report({"plan": classifier.plan(samples, labels).facts()}, as_json)
             return
@@ -182,14 +206,14 @@ def score(
     density: str | None,
     memory_limit: int | None,
     overwrite: bool,
-    scheduler: str | None,
+    cluster: Cluster,
     as_json: bool,
     quiet: bool,
     verbose: bool,
 ) -> None:
     """Score SAMPLES (a Zarr array or .npy file) with MODEL into the store OUT."""
     _start_logging(verbose)
-    with connected(scheduler):
+    with cluster:
         result = batch_score(
             model,
             samples,
@@ -236,7 +260,7 @@ def reproduce(
     dataset: str,
     out: str | None,
     nodes_per_block: int | None,
-    scheduler: str | None,
+    cluster: Cluster,
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -247,7 +271,7 @@ def reproduce(
     if parameters["n_selected"] > parameters["n_nodes"]:
         raise click.UsageError(f"--selected {parameters['n_selected']} is more than --nodes {parameters['n_nodes']}")
     folder = Path(out or f"reproduce-{dataset}")
-    with connected(scheduler):
+    with cluster:
         result = fxdask.reproduce(
             dataset, out=folder, nodes_per_block=nodes_per_block or "auto", verbose=not quiet, **parameters
         )

@@ -11,6 +11,7 @@ __all__ = [
     "StoreFormatError",
     "StoreUnfinishedError",
     "StoreWriteError",
+    "VersionMismatchWarning",
     "WeightStreamError",
     "ZeroSpreadWarning",
 ]
@@ -62,6 +63,10 @@ class WeightStreamError(FxdaskError):
 
 class FewUsableNodesWarning(UserWarning):
     """Fewer nodes than asked for separate the classes at all."""
+
+
+class VersionMismatchWarning(UserWarning):
+    """A worker has other libraries than the process that sends it work."""
 
 
 class ZeroSpreadWarning(UserWarning):

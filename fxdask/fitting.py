@@ -41,8 +41,9 @@ from fxdask.reading import as_declared
 from fxdask.resources import measured_resources
 from fxdask.store.group import move_into_place, peek_header, remove_group
 from fxdask.store.model import ModelStore
-from fxdask.store.samples import ZarrAddress, decoded_bytes
+from fxdask.store.samples import ZarrAddress, decoded_bytes, place_of
 from fxdask.tasks import FitSummary
+from fxdask.workers import check_reachable
 
 __all__ = ["FitPlace", "fit_model", "measure_classes", "plan_model"]
 
@@ -108,6 +109,7 @@ def plan_model(settings: FitSettings, data: TrainingData, place: FitPlace) -> Fi
 def fit_model(settings: FitSettings, data: TrainingData, place: FitPlace, *, verbose: bool = False) -> FittedModel:
     """Fit a network, into a store if one is named; finish or load what an equal call left there."""
     started = time.perf_counter()
+    check_reachable(place_of(data.samples.handle), "the samples")
     plan = plan_model(settings, data, place)
     samples = _in_memory_without_store(data.samples, place.store)
     data = replace(data, samples=samples)
@@ -128,6 +130,7 @@ def measure_classes(
     """
     plan = plan_model(settings, data, place)
     store, _ = open_job_store(str(place.store), settings, data, seen, plan, 0, overwrite=False)
+    check_reachable(store.url, "the store")
     job = _in_store(_job(settings, data, seen, plan), store)
     job, probes = _probe(job, data.samples.handle, store, verbose=False)
     summary = graph.fit_blocks(job, data.samples.handle, probes, progress)
@@ -166,6 +169,7 @@ def _run_into_store(fit: _Fit, url: str, *, overwrite: bool) -> FittedModel:
         log.info("%s already holds this model", store.url)
         move_into_place(store.url, url)
         return replace(load_model(url), names=samples.names)
+    check_reachable(store.url, "the store")
     fit = replace(fit, job=_in_store(fit.job, store))
     try:
         fitted = _run(fit, _stage(store, samples) if staged else samples.handle, store)

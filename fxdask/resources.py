@@ -17,6 +17,7 @@ from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.evidence import available_bytes, resident_bytes
 from fxdask.graph import active_client
 from fxdask.plan import Resources
+from fxdask.workers import check_workers
 
 __all__ = ["checked_limit", "measured_resources"]
 
@@ -58,6 +59,7 @@ def measured_resources(memory_limit: Any = None, extra_baseline: int = 0, *, her
 
 def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources:
     client.wait_for_workers(1)
+    check_workers(client)
     # Running the function imports fxdask there, so that the libraries count as the baseline that they are.
     # A worker that goes meanwhile is none to plan for.
     in_use: Mapping[str, int] = client.run(resident_bytes, on_error="ignore")

@@ -39,6 +39,7 @@ from fxdask.store.group import (
 from fxdask.store.layout import SCORE_ARRAYS
 from fxdask.store.samples import fingerprint, rows_per_chunk
 from fxdask.store.scores import ScoreStore
+from fxdask.workers import check_reachable
 
 __all__ = ["BatchScores", "batch_score"]
 
@@ -200,6 +201,7 @@ def _score_into(
     _refuse_to_replace(final, overwrite=overwrite)
     begun = _begin(final, classifier.store_, network, classes, samples, _planned(samples, network, memory_limit))
     store, plan = begun.store, begun.plan
+    check_reachable(store.url, "the scores")
     labels = classes if truth is None else truth.labels
     # On a cluster a task may have run before, on a worker that was lost.
     look = begun.resumed or not (isinstance(samples.handle, np.ndarray) or active_client() is None)

@@ -21,6 +21,7 @@ LAW = [
     ["tasks", "score_tasks"],
     ["pair_tasks"],
     ["graph"],
+    ["workers"],
     ["score_graph"],
     ["resources"],
     ["inputs"],
@@ -47,7 +48,7 @@ LIBRARY_ROOMS = {
     "zarr": {"store"},
     "dask": {"graph", "score_graph", "resources", "inputs", "fitting", "responding", "scoring", "network", "cluster"}
     | {"pairing", "example"},
-    "distributed": {"graph", "resources", "cluster"},
+    "distributed": {"graph", "workers", "resources", "cluster"},
     "sklearn": {"inputs", "parameters", "network", "datasets"},
     "matplotlib": {"figures"},
     "click": {"progress", "cli"},

@@ -29,6 +29,7 @@ __all__ = [
     "fingerprint",
     "is_zarr_array",
     "open_rows",
+    "place_of",
     "read_all",
     "read_pieces",
     "rows_per_chunk",
@@ -109,6 +110,13 @@ def address_of_mapped(array: object) -> NpyAddress | None:
         return address if array.flags.c_contiguous and address.header() == shown else None
     except InvalidInputError:
         return None
+
+
+def place_of(source: object) -> str | None:
+    """The path or URL that samples are read from; None where they are no file."""
+    if isinstance(source, ZarrAddress):
+        return source.url
+    return source.file if isinstance(source, NpyAddress) else None
 
 
 def is_zarr_array(value: object) -> bool:

@@ -11,10 +11,16 @@ from distributed import Client
 
 
 @contextmanager
-def dask_processes(folder, n_workers=2, **environment):
-    """A scheduler and workers started by Dask's own commands on loopback; yields the scheduler's address."""
+def dask_processes(folder, n_workers=2, certificates=None, security=None, before_worker=(), **environment):
+    """A scheduler and workers started by Dask's own commands on loopback; yields the scheduler's address.
+
+    With certificates (ca, cert, key) both speak TLS only; ``security`` is then what asks them whether they are there.
+    ``before_worker`` are words of a command that runs the workers.
+    """
     contact = folder / "scheduler.json"
     env = {**os.environ, **environment}
+    names = ("--tls-ca-file", "--tls-cert", "--tls-key")
+    tls = [str(word) for pair in zip(names, certificates or (), strict=False) for word in pair]
     dask = [sys.executable, "-m", "dask"]
     quiet = {"env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
     scheduler = [
@@ -27,6 +33,8 @@ def dask_processes(folder, n_workers=2, **environment):
         "--scheduler-file",
         str(contact),
         "--no-dashboard",
+        *(["--protocol", "tls"] if tls else []),
+        *tls,
     ]
     worker = [
         *dask,
@@ -37,12 +45,15 @@ def dask_processes(folder, n_workers=2, **environment):
         "1",
         "--no-nanny",
         "--no-dashboard",
+        *tls,
     ]
     processes = [subprocess.Popen(scheduler, **quiet)]
     try:
         _wait_for(contact)
-        processes += [subprocess.Popen([*worker, "--name", f"worker-{i}"], **quiet) for i in range(n_workers)]
-        with Client(scheduler_file=str(contact), set_as_default=False) as probe:
+        processes += [
+            subprocess.Popen([*before_worker, *worker, "--name", f"worker-{i}"], **quiet) for i in range(n_workers)
+        ]
+        with Client(scheduler_file=str(contact), set_as_default=False, security=security) as probe:
             if n_workers:
                 probe.wait_for_workers(n_workers, timeout=60)
             address = probe.scheduler.address
