@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from dask.array import Array as DaskArray
 from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
-from distributed import Client, Future, as_completed, default_client, get_worker
+from distributed import Client, Future, KilledWorker, as_completed, default_client, get_worker
 from numpy.typing import NDArray
 
 from fxdask import tasks
@@ -34,8 +35,10 @@ __all__ = [
     "Survey",
     "active_client",
     "compute",
+    "compute_despite_losses",
     "fit_blocks",
     "is_here",
+    "merged",
     "once",
     "place",
     "probe",
@@ -45,6 +48,8 @@ __all__ = [
     "stage",
     "survey",
 ]
+
+log = logging.getLogger(__name__)
 
 MERGE_FAN_IN = 8
 FEWEST_AT_A_TIME = 4
@@ -161,6 +166,35 @@ class _Counting(Callback):
             self._progress(self._total - len(self._keys), self._total)
 
 
+def compute_despite_losses(
+    make_work: Callable[[], tuple[Sequence[Any], Sequence[Delayed]]],
+    n_done: Callable[[], int],
+    progress: Progress | None = None,
+    *,
+    here: bool = False,
+) -> list[Any]:
+    """Run work whose tasks leave their results behind, as long as every round of lost workers still brings some.
+
+    Dask gives a task up when the workers it was on have died a few times, whoever's fault that
+    was. Tasks that find their result there already cost next to nothing, so all of them are sent
+    again, until one round has added nothing.
+    """
+    before = n_done()
+    while True:
+        work, watched = make_work()
+        try:
+            return compute(work, progress, watched, here=here)
+        except KilledWorker as error:
+            now = n_done()
+            if now <= before:
+                raise ClusterError(
+                    f"workers died again and again, and nothing was finished in between (the last one was at "
+                    f"{error.last_worker.address}); they may lack memory: their logs tell, and the same call goes on"
+                ) from error
+            log.warning("workers were lost; %d pieces of work are done, the others are sent again", now)
+            before = now
+
+
 def place(samples: Handle) -> Handle:
     """Samples in this process's memory -> once on every worker, if there are workers; others stay as they are."""
     client = active_client()
@@ -252,13 +286,23 @@ def fit_blocks(
     job: FitJob, samples: Handle, probes: Handle | None = None, progress: Progress | None = None
 ) -> FitSummary:
     """Every node block once, and their summaries merged as a tree."""
-    fit, merge = delayed(tasks.fit_block, pure=False), delayed(tasks.merge_summaries, pure=False)
-    shared = [once(value, name) for value, name in ((job, "job"), (samples, "samples"), (probes, "probes"))]
-    blocks = [fit(*shared, index) for index in range(job.plan.n_blocks)]
-    level = blocks
+    fit = delayed(tasks.fit_block, pure=False)
+
+    def blocks() -> tuple[list[Delayed], list[Delayed]]:
+        shared = [once(value, name) for value, name in ((job, "job"), (samples, "samples"), (probes, "probes"))]
+        all_blocks = [fit(*shared, index) for index in range(job.plan.n_blocks)]
+        return merged(all_blocks, tasks.merge_summaries), all_blocks
+
+    store = job.opened_store
+    return compute_despite_losses(blocks, lambda: int(store.blocks_done().sum()) if store else 0, progress)[0]
+
+
+def merged(parts: list[Delayed], merge: Callable[[Sequence[Any]], Any]) -> list[Delayed]:
+    """Results of many tasks -> one task that has them all, a few at a time; nothing stays nothing."""
+    join, level = delayed(merge, pure=False), parts
     while len(level) > 1:
-        level = [merge(level[i : i + MERGE_FAN_IN]) for i in range(0, len(level), MERGE_FAN_IN)]
-    return compute(level, progress, watched=blocks)[0]
+        level = [join(level[i : i + MERGE_FAN_IN]) for i in range(0, len(level), MERGE_FAN_IN)]
+    return level
 
 
 def project_selected(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dask.array as da
 import numpy as np
 from dask.array import Array as DaskArray
-from dask.delayed import delayed
+from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
 from fxdask import score_tasks
-from fxdask.graph import MERGE_FAN_IN, Handle, Progress, compute, is_here, once, row_tasks
+from fxdask.graph import Handle, Progress, compute, compute_despite_losses, is_here, merged, once, row_tasks
 from fxdask.kernels.decision import FittedNetwork, Scored, merge_scored
 from fxdask.score_plan import ScorePlan
 from fxdask.score_tasks import ScoreJob, ScoreSummary
@@ -58,16 +58,15 @@ def score(
 ) -> ScoreSummary:
     """Samples -> labels and scores in the store, range by range, and the ranges' summaries merged as a tree."""
     label = delayed(score_tasks.score_rows, pure=False)
-    merge = delayed(score_tasks.merge_score_summaries, pure=False)
-    shared = once(job, "job")
     data, per_task = plan.test_set, plan.rows_per_task
-    ranges = row_tasks(samples, data.n_samples, data.n_inputs, per_task)
-    work = [
-        label(shared, part, None if truth is None else truth[start : start + per_task], index, start, stop)
-        for index, (start, stop, part) in enumerate(ranges)
-    ]
-    level = work
-    while len(level) > 1:
-        level = [merge(level[i : i + MERGE_FAN_IN]) for i in range(0, len(level), MERGE_FAN_IN)]
-    found = compute(level, progress, watched=work, here=is_here(samples))
+
+    def ranges() -> tuple[list[Delayed], list[Delayed]]:
+        shared = once(job, "job")
+        work = [
+            label(shared, part, None if truth is None else truth[start : start + per_task], index, start, stop)
+            for index, (start, stop, part) in enumerate(row_tasks(samples, data.n_samples, data.n_inputs, per_task))
+        ]
+        return merged(work, score_tasks.merge_score_summaries), work
+
+    found = compute_despite_losses(ranges, job.opened_store.n_done, progress, here=is_here(samples))
     return found[0] if found else score_tasks.merge_score_summaries([])

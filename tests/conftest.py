@@ -41,3 +41,12 @@ def wide(tmp_path, monkeypatch):
     model = FisherNetworkClassifier(200, 5, store=tmp_path / "model.zarr").fit(X[:600], y[:600])
     zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(100, 30))
     return model, X, y
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="all twenty seeds of the runs whose workers are killed")
+
+
+def pytest_generate_tests(metafunc):
+    if "chaos_seed" in metafunc.fixturenames:
+        metafunc.parametrize("chaos_seed", range(20 if metafunc.config.getoption("--full") else 1))
