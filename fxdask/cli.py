@@ -28,6 +28,7 @@ from fxdask.plan import format_bytes
 from fxdask.resources import checked_limit
 from fxdask.store.group import peek_header, store_url
 from fxdask.store.model import ModelStore
+from fxdask.store.verify import verify_store
 
 __all__ = ["main"]
 
@@ -317,6 +318,20 @@ def info(store: str, as_json: bool) -> None:
         facts = {"blocks": {"done": int(done.sum()), "of": len(done)}, "parameters": header["identity"]}
     status = {"kind": header["kind"], "finished": header["finished"], "bytes": _size_of(url)}
     _report({"store": url} | status | facts, as_json)
+
+
+@cli.command()
+@click.argument("store", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+def verify(store: str, as_json: bool) -> None:
+    """Read every file of the finished STORE, and hold it against the store's manifest."""
+    found = verify_store(store)
+    _report(
+        {"store": found.store, "files": found.n_files, "damaged": found.damages, "not_in_the_manifest": found.unknown},
+        as_json,
+    )
+    if found.damages:
+        raise StoreFormatError(f"{found.store} is damaged: {len(found.damages)} of {found.n_files} files")
 
 
 def _facts(classifier: FisherNetworkClassifier) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import numpy as np
 import zarr
 
 from fxdask import FisherNetworkClassifier
+from fxdask.store.manifest import write_manifest
 
 X = np.random.default_rng(0).standard_normal((40, 4))
 Y = np.arange(40) % 2
@@ -23,6 +24,11 @@ def one_sentence(error):
     text = str(error.value)
     assert "\n" not in text
     return text
+
+
+def take_down_again(store):
+    """Give an edited store a manifest of what it is now, as who edits it on purpose would."""
+    write_manifest(zarr.open_group(store))
 
 
 def unfinish(store):

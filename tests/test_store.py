@@ -17,7 +17,7 @@ from zarr.codecs import Crc32cCodec
 import fxdask
 from fxdask import FisherNetworkClassifier, tasks
 from fxdask.errors import StoreWriteError
-from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS
+from fxdask.store.layout import BLOCK_ARRAYS, MANIFEST, MODEL_ARRAYS
 from fxdask.store.model import ModelStore
 
 
@@ -42,7 +42,7 @@ def chunk_files(store):
 def test_what_is_in_a_store(fitted, two_blobs, tmp_path):
     X, y = two_blobs
     group = zarr.open_group(tmp_path / "model.zarr", mode="r")
-    specs = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS)}
+    specs = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS, MANIFEST)}
     names = {name for name, member in group.members(max_depth=None) if isinstance(member, zarr.Array)}
     assert names == set(specs) - {"samples", "probes", "scale"}
     for name in names:

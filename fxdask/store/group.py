@@ -26,7 +26,8 @@ from fxdask.errors import (
     StoreWriteError,
 )
 from fxdask.plan import format_bytes
-from fxdask.store.layout import FORMAT
+from fxdask.store.layout import FORMAT, MANIFEST
+from fxdask.store.manifest import Manifest, has_manifest, write_manifest
 
 __all__ = [
     "Mode",
@@ -91,7 +92,8 @@ def _look(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
         return None
     if header.get("kind") not in KINDS or not isinstance(header.get("finished"), bool):
         raise StoreFormatError(f"{url} is damaged: its header does not say what it holds, or whether that is complete")
-    return group, header
+    # The manifest is the last thing that is written: without it the store is not finished, whatever the header says.
+    return group, header | {"finished": header["finished"] and has_manifest(group)}
 
 
 def open_group(url: str, kind: str, mode: Mode = "r", *, finished: bool = True) -> tuple[zarr.Group, dict[str, Any]]:
@@ -107,6 +109,8 @@ def open_group(url: str, kind: str, mode: Mode = "r", *, finished: bool = True) 
         raise StoreFormatError(f"{url} holds {header['kind']!r}, not {kind!r}")
     if finished and not header["finished"]:
         raise StoreUnfinishedError(f"{url} was begun but never finished; run the same call again to finish it")
+    if finished:
+        Manifest(group, url).check_metadata()
     return group, header
 
 
@@ -172,10 +176,11 @@ def write_header(group: zarr.Group, url: str, kind: str, facts: Mapping[str, Any
 
 
 def finish_group(group: zarr.Group, url: str, header: dict[str, Any], **facts: Any) -> None:
-    """Mark the store as finished: the last write of a job."""
+    """Mark the store as finished, and take down all of its files: the last write of a job."""
     header.update(facts, finished=True)
     with writing(url):
         group.attrs.put({HEADER: header})
+        write_manifest(group)
 
 
 def working_url(url: str, token: str) -> str:
@@ -229,7 +234,7 @@ def refuse_foreign_files(url: str, names: Iterable[str]) -> None:
     """Refuse to replace a store in whose folder there is something that fxdask did not put there."""
     if not _is_local(url):
         return
-    own = {"zarr.json", *(name.partition("/")[0] for name in names)}
+    own = {"zarr.json", MANIFEST.name, *(name.partition("/")[0] for name in names)}
     foreign = sorted(entry.name for entry in Path(url).iterdir() if entry.name not in own)
     if foreign:
         raise StoreExistsError(

@@ -11,6 +11,7 @@ from zarr.codecs import Crc32cCodec
 __all__ = [
     "BLOCK_ARRAYS",
     "FORMAT",
+    "MANIFEST",
     "MODEL_ARRAYS",
     "OPTIONAL_ARRAYS",
     "QUANTITIES",
@@ -19,7 +20,7 @@ __all__ = [
     "create_array",
 ]
 
-FORMAT = 4
+FORMAT = 5
 """Raised whenever an older fxdask could misread what a newer one writes."""
 
 
@@ -65,6 +66,8 @@ MODEL_ARRAYS = (
     ArraySpec("selected/spread", ("class", "selected"), "float64"),
     ArraySpec("selected/density_error", ("class", "selected"), "float64"),
 )
+
+MANIFEST = ArraySpec("manifest", ("byte",), "uint8", "byte")
 
 SCORE_ARRAYS = (
     ArraySpec("labels", ("sample",), "", "sample"),

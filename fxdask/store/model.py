@@ -24,6 +24,7 @@ from fxdask.store.group import (
     writing,
 )
 from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS, OPTIONAL_ARRAYS, QUANTITIES, ArraySpec, create_array
+from fxdask.store.manifest import Manifest
 
 __all__ = ["ModelStore"]
 
@@ -38,6 +39,8 @@ class ModelStore:
         self.header = header
         self._group = group
         self._opened: dict[str, zarr.Array] = {}
+        # A finished model is held against its manifest wherever it is read.
+        self._manifest = Manifest(group, url) if header.get("finished") else None
 
     @classmethod
     def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ModelStore:
@@ -90,16 +93,39 @@ class ModelStore:
             self._array("blocks_done")[block.index] = 1
 
     def is_done(self, block: NodeBlock) -> bool:
-        """Whether the block's mark is there, which is written after its data, and the data still are."""
+        """Whether the block's mark is there, which is written after its data, and the data still are, whole.
+
+        A machine that loses power may have written the mark and not the data, for Zarr does not wait for the disk.
+        """
         return (
             has_chunk(self._array("blocks_done"), (block.index,))
-            and bool(self._array("blocks_done")[block.index])
-            and all(self._has_chunk(spec, block) for spec in BLOCK_ARRAYS if spec.name in self)
+            and self._is_marked(block)
+            and all(self._is_intact(spec, block) for spec in BLOCK_ARRAYS if spec.name in self)
         )
 
+    def _is_marked(self, block: NodeBlock) -> bool:
+        try:
+            with reading(self.url, "blocks_done"):
+                return bool(self._array("blocks_done")[block.index])
+        except StoreFormatError:
+            return False
+
+    def _is_intact(self, spec: ArraySpec, block: NodeBlock) -> bool:
+        """Whether a chunk is there and its content is what its checksum says."""
+        if not self._has_chunk(spec, block):
+            return False
+        try:
+            self.read_block(spec.name, block)
+        except StoreFormatError:
+            return False
+        return True
+
     def _has_chunk(self, spec: ArraySpec, block: NodeBlock) -> bool:
-        index = tuple(block.index if dimension == "node" else 0 for dimension in spec.dimensions)
-        return has_chunk(self._array(spec.name), index)
+        return has_chunk(self._array(spec.name), _index(spec, block))
+
+    def _file(self, name: str, block: NodeBlock) -> str:
+        """The name of a block's chunk within the store."""
+        return f"{name}/{self._array(name).metadata.encode_chunk_key(_index(SPECS[name], block))}"
 
     def blocks_done(self) -> NDArray[np.bool_]:
         """(block,) which blocks are marked."""
@@ -109,6 +135,8 @@ class ModelStore:
         """One chunk of one block array; a missing one is an error, where Zarr would read zeros."""
         if not self._has_chunk(SPECS[name], block):
             raise StoreFormatError(f"{self.url} is damaged: {name} has no chunk {block.index}")
+        if self._manifest:
+            self._manifest.check([self._file(name, block)])
         with reading(self.url, name):
             return np.asarray(self._array(name)[_along(SPECS[name], "node", block.start, block.stop)])
 
@@ -140,6 +168,8 @@ class ModelStore:
 
     def _check_complete(self, name: str) -> None:
         array, spec = self._array(name), SPECS[name]
+        if self._manifest:
+            self._manifest.check_array(name)
         sizes = self.header["sizes"]
         wrong = [
             dimension
@@ -195,8 +225,14 @@ class ModelStore:
     def _array(self, name: str) -> zarr.Array:
         """One array, opened once: opening takes longer than writing a chunk of numbers."""
         if name not in self._opened:
+            if self._manifest:
+                self._manifest.check_metadata(name)
             self._opened[name] = stored_array(self._group, self.url, name)
         return self._opened[name]
+
+
+def _index(spec: ArraySpec, block: NodeBlock) -> tuple[int, ...]:
+    return tuple(block.index if dimension == "node" else 0 for dimension in spec.dimensions)
 
 
 def _along(spec: ArraySpec, dimension: str, start: int, stop: int) -> tuple[slice, ...]:
