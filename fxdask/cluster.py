@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distributed import Client
+from distributed.comm import connect
 from distributed.security import Security
 
 from fxdask.errors import ClusterError
@@ -70,6 +73,13 @@ class ClusterAddress:
             raise ClusterError(f"{self.scheduler_file} is no scheduler file of Dask") from error
 
 
+async def _knock(place: ClusterAddress) -> None:
+    """Connect to the scheduler and hang up."""
+    words = (place.security or Security()).get_connection_args("client")
+    comm = await connect(place.named, timeout=SECONDS_TO_CONNECT, **words)
+    await comm.close()
+
+
 @contextmanager
 def connected(address: str | None = None, **more: str | None) -> Iterator[Client | None]:
     """A client of a scheduler for the length of the block; without an address, none.
@@ -106,6 +116,9 @@ def connected(address: str | None = None, **more: str | None) -> Iterator[Client
 def _client(place: ClusterAddress) -> Client:
     secured: dict[str, Any] = {} if place.security is None else {"security": place.security}
     try:
+        # A Client that cannot connect leaves its event loop behind, which disturbs those that come after it.
+        with ThreadPoolExecutor(1) as apart:  # as this thread may have an event loop of its own
+            apart.submit(asyncio.run, _knock(place)).result()
         return Client(place.named, timeout=SECONDS_TO_CONNECT, **secured)
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())
