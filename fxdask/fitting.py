@@ -39,7 +39,7 @@ from fxdask.planning import plan_fit, replanned
 from fxdask.progress import progress_bar
 from fxdask.reading import as_declared
 from fxdask.resources import measured_resources
-from fxdask.store.group import move_into_place, peek_header, remove_group
+from fxdask.store.group import move_into_place, only_one_at_a_time, peek_header, remove_group
 from fxdask.store.model import ModelStore
 from fxdask.store.samples import ZarrAddress, decoded_bytes, place_of
 from fxdask.tasks import FitSummary
@@ -118,7 +118,8 @@ def fit_model(settings: FitSettings, data: TrainingData, place: FitPlace, *, ver
     fit = _Fit(settings, data, seen, _job(settings, data, seen, plan), started, verbose)
     if place.store is None:
         return _run(fit, graph.place(samples.handle), None)
-    return _run_into_store(fit, place.store, overwrite=place.overwrite)
+    with only_one_at_a_time(place.store):
+        return _run_into_store(fit, place.store, overwrite=place.overwrite)
 
 
 def measure_classes(

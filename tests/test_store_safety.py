@@ -3,6 +3,9 @@
 import errno
 import json
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import dask
@@ -353,3 +356,37 @@ def test_headers_that_make_no_sense_are_refused(key, value, tmp_path):
     with pytest.raises(StoreFormatError, match="damaged") as error:
         fxdask.load(store)
     one_sentence(error)
+
+
+def test_two_fits_do_not_work_on_one_store(tmp_path):
+    """A real second process, which is refused while the first is at it, and taken in once that was killed."""
+    code = (
+        "import sys, numpy as np, fxdask\n"
+        "X = np.random.default_rng(0).standard_normal((20_000, 300), dtype=np.float32)\n"
+        "clf = fxdask.FisherNetworkClassifier(int(sys.argv[2]), 3, store=sys.argv[1], nodes_per_block=64)\n"
+        "clf.fit(X, np.arange(20_000) % 2)\n"
+    )
+    store = tmp_path / "model.zarr"
+
+    def start(n_nodes):
+        return subprocess.Popen([sys.executable, "-c", code, store, str(n_nodes)], stderr=subprocess.PIPE, text=True)
+
+    first = start(200_000)
+    deadline = time.monotonic() + 60
+    while not (store / "blocks_done" / "c").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    second = start(200_000)
+    assert "another call is working on" in second.communicate(timeout=60)[1]
+    assert second.returncode == 1
+    first.kill()
+    first.wait()
+    third = start(200_000)
+    done = len(list((store / "blocks_done" / "c").iterdir()))
+    deadline = time.monotonic() + 60
+    while len(list((store / "blocks_done" / "c").iterdir())) <= done:
+        assert time.monotonic() < deadline
+        assert third.poll() is None
+        time.sleep(0.05)
+    third.kill()
+    third.communicate()
