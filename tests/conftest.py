@@ -44,9 +44,15 @@ def wide(tmp_path, monkeypatch):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--full", action="store_true", help="all twenty seeds of the runs whose workers are killed")
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="all twenty seeds of the runs whose workers are killed, and every moment at which others are",
+    )
 
 
 def pytest_generate_tests(metafunc):
     if "chaos_seed" in metafunc.fixturenames:
         metafunc.parametrize("chaos_seed", range(20 if metafunc.config.getoption("--full") else 1))
+    if "share" in metafunc.fixturenames:
+        metafunc.parametrize("share", (0.1, 0.5, 0.9) if metafunc.config.getoption("--full") else (0.5,))

@@ -1,0 +1,108 @@
+"""The scheduler or the caller killed in the middle: the same call finishes, and does little again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import zarr
+from distributed import Client
+
+from fxdask import FisherNetworkClassifier
+
+from .chaos import nanny_cluster
+
+N_BLOCKS, PER_BLOCK = 60, 192
+WORKERS = 2
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    X = np.random.default_rng(0).standard_normal((20_000, 300), dtype=np.float32)
+    X[::2] *= 1.2
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", np.arange(20_000) % 2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory):
+    store = tmp_path_factory.mktemp("undisturbed") / "model.zarr"
+    clf = FisherNetworkClassifier(N_BLOCKS * PER_BLOCK, 5, nodes_per_block=PER_BLOCK, store=store)
+    return clf.fit(data / "X.npy", data / "y.npy")
+
+
+def fit(data, store, address):
+    words = ["fit", data / "X.npy", data / "y.npy", store, "--nodes", N_BLOCKS * PER_BLOCK, "--selected", 5]
+    more = ["--nodes-per-block", PER_BLOCK, "--scheduler", address, "--json", "--quiet"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "fxdask", *map(str, (*words, *more))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def marks(store):
+    folder = store / "blocks_done" / "c"
+    return len([file for file in folder.iterdir() if file.name.isdigit()]) if folder.exists() else 0
+
+
+def wait_for_marks(store, count, process):
+    deadline = time.monotonic() + 120
+    while marks(store) < count:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def finish(data, store, address, undisturbed, done):
+    """The same call to its end: what was marked is not done again, and the values are those of an undisturbed fit."""
+    run = fit(data, store, address)
+    out, words = run.communicate(timeout=180)
+    assert run.returncode == 0, words
+    facts = json.loads(out)["fit"]
+    print(f"{done} of {N_BLOCKS} blocks were marked; {facts['n_blocks_resumed']} of them were taken over")
+    assert done <= facts["n_blocks_resumed"] <= done + WORKERS
+    for name in ("statistics", "selection", "selected/projections"):
+        got, want = (zarr.open_group(place, mode="r")[name][:] for place in (store, undisturbed.store_))
+        assert np.array_equal(got, want)
+
+
+def scheduler_of(address):
+    """The process of the scheduler, which it tells itself."""
+    with Client(address, set_as_default=False) as client:
+        return client.run_on_scheduler(os.getpid)
+
+
+def test_the_caller_is_killed(data, undisturbed, tmp_path, share):
+    store = tmp_path / "model.zarr"
+    with nanny_cluster(tmp_path, WORKERS) as address:
+        run = fit(data, store, address)
+        wait_for_marks(store, int(share * N_BLOCKS), run)
+        os.kill(run.pid, signal.SIGKILL)
+        run.communicate()
+        time.sleep(3)  # what the workers were at goes on to its end
+        finish(data, store, address, undisturbed, marks(store))
+
+
+def test_the_scheduler_is_killed(data, undisturbed, tmp_path, share):
+    store = tmp_path / "model.zarr"
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    with nanny_cluster(folders[0], WORKERS) as address:
+        run = fit(data, store, address)
+        wait_for_marks(store, int(share * N_BLOCKS), run)
+        os.kill(scheduler_of(address), signal.SIGKILL)
+        out, words = run.communicate(timeout=120)
+        assert run.returncode == 1, out
+        assert words.count("error: ") == 1, words
+        assert "Traceback" not in words
+    with nanny_cluster(folders[1], WORKERS) as address:
+        finish(data, store, address, undisturbed, marks(store))
