@@ -171,8 +171,7 @@ def fit(
 ) -> None:
     """Fit SAMPLES with LABELS (Zarr arrays or .npy files) into the model STORE."""
     _start_logging(verbose)
-    if parameters["n_selected"] > parameters["n_nodes"]:
-        raise click.UsageError(f"--selected {parameters['n_selected']} is more than --nodes {parameters['n_nodes']}")
+    _check_selected(**parameters)
     classifier = FisherNetworkClassifier(
         store=store,
         normalize=None if normalize == "none" else normalize,
@@ -269,8 +268,7 @@ def reproduce(
 ) -> None:
     """Run the paper's experiment on DATASET and put the result beside the paper's."""
     _start_logging(verbose)
-    if parameters["n_selected"] > parameters["n_nodes"]:
-        raise click.UsageError(f"--selected {parameters['n_selected']} is more than --nodes {parameters['n_nodes']}")
+    _check_selected(**parameters)
     folder = Path(out or f"reproduce-{dataset}")
     with cluster:
         result = fxdask.reproduce(
@@ -285,6 +283,11 @@ def reproduce(
     pairs = results.table() if as_json else [_short(row) for row in results.table()]
     facts = {"images": results.facts["split"], "seconds": round(results.facts["seconds"], 1)}
     _report({"pairs": pairs, "summary": results.summary()} | facts | files, as_json)
+
+
+def _check_selected(n_selected: int, n_nodes: int, **_: Any) -> None:
+    if n_selected > n_nodes:
+        raise click.UsageError(f"--selected {n_selected} is more than --nodes {n_nodes}")
 
 
 def _short(row: dict[str, Any]) -> dict[str, str]:
