@@ -31,10 +31,10 @@ def nanny_cluster(folder, n_workers=2, memory="1GiB"):
             address = probe.scheduler.address
         yield address
     finally:
+        # A worker of a nanny that is killed notices, and ends itself.
         for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            process.wait(30)
+            process.kill()
+            process.wait()
 
 
 class Killer(threading.Thread):
