@@ -405,6 +405,9 @@ def _size_of(store: str) -> int | None:
 def _start_logging(verbose: bool) -> None:
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")
     logging.getLogger("fxdask").setLevel(logging.INFO if verbose else logging.WARNING)
+    # Dask logs the tracebacks of a connection that is lost, which comes back as an error of one line anyway.
+    for name in ("distributed", "distributed.client"):
+        logging.getLogger(name).setLevel(logging.WARNING if verbose else logging.CRITICAL)
     warnings.showwarning = lambda message, *_, **__: click.echo(f"warning: {message}", err=True)
 
 

@@ -13,8 +13,8 @@ from .chaos import Killer, nanny_cluster, timed
 
 @pytest.fixture(scope="module")
 def size(request):
-    """All of it, for twenty seconds of work and more, or half of it; and how many kills that must take."""
-    return (1.0, 8) if request.config.getoption("--full") else (0.5, 2)
+    """All of it, for twenty seconds of work and more, or a quarter of it; and how many kills that must take."""
+    return (1.0, 8) if request.config.getoption("--full") else (0.25, 1)
 
 
 @pytest.fixture(scope="module")

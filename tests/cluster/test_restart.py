@@ -16,7 +16,7 @@ from fxdask import FisherNetworkClassifier
 
 from .chaos import nanny_cluster
 
-N_BLOCKS, PER_BLOCK = 60, 192
+N_BLOCKS, PER_BLOCK = 40, 192
 WORKERS = 2
 
 
