@@ -3,38 +3,11 @@
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
 
 from distributed import Client
-
-from .conftest import _wait_for
-
-
-@contextmanager
-def nanny_cluster(folder, n_workers=2, memory="1GiB"):
-    """A scheduler and workers with nannies, which start a new worker where one died; yields the address."""
-    contact = folder / "scheduler.json"
-    dask = [sys.executable, "-m", "dask"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
-    local = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(contact)]
-    processes = [subprocess.Popen([*dask, "scheduler", "--port", "0", *local], **quiet)]
-    try:
-        _wait_for(contact)
-        worker = [*dask, "worker", "--nthreads", "1", "--memory-limit", memory, "--nanny", *local]
-        processes += [subprocess.Popen(worker, **quiet) for _ in range(n_workers)]
-        with Client(scheduler_file=str(contact), set_as_default=False) as probe:
-            probe.wait_for_workers(n_workers, timeout=60)
-            address = probe.scheduler.address
-        yield address
-    finally:
-        # A worker of a nanny that is killed notices, and ends itself.
-        for process in reversed(processes):
-            process.kill()
-            process.wait()
 
 
 class Killer(threading.Thread):
@@ -52,7 +25,9 @@ class Killer(threading.Thread):
             return os.getpid(), len(dask_worker.state.executing)
 
         with Client(self.address, set_as_default=False) as client:
-            while not self._stop_now.wait(self.seconds * self.random.uniform(0.75, 1.25)):
+            pause = self.seconds / 4  # the first one early, so that short work does not get away
+            while not self._stop_now.wait(pause):
+                pause = self.seconds * self.random.uniform(0.75, 1.25)
                 found = client.run(held, on_error="ignore").values()
                 holding = sorted(pid for pid, n_held in found if n_held)
                 if holding:

@@ -11,11 +11,12 @@ from distributed import Client
 
 
 @contextmanager
-def dask_processes(folder, n_workers=2, certificates=None, security=None, before_worker=(), **environment):
+def dask_processes(folder, n_workers=2, certificates=None, security=None, before_worker=(), nanny=None, **environment):
     """A scheduler and workers started by Dask's own commands on loopback; yields the scheduler's address.
 
     With certificates (ca, cert, key) both speak TLS only; ``security`` is then what asks them whether they are there.
-    ``before_worker`` are words of a command that runs the workers.
+    ``before_worker`` are words of a command that runs the workers; ``nanny`` is the memory limit of workers that get a
+    new process when theirs dies.
     """
     contact = folder / "scheduler.json"
     env = {**os.environ, **environment}
@@ -43,7 +44,7 @@ def dask_processes(folder, n_workers=2, certificates=None, security=None, before
         str(contact),
         "--nthreads",
         "1",
-        "--no-nanny",
+        *(["--nanny", "--memory-limit", nanny] if nanny else ["--no-nanny"]),
         "--no-dashboard",
         *tls,
     ]
@@ -59,6 +60,7 @@ def dask_processes(folder, n_workers=2, certificates=None, security=None, before
             address = probe.scheduler.address
         yield address
     finally:
+        # The worker of a nanny that is killed notices, and ends itself.
         for process in reversed(processes):
             process.kill()
             process.wait()

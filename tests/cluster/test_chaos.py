@@ -8,7 +8,8 @@ from distributed import Client
 import fxdask
 from fxdask import FisherNetworkClassifier, score_plan
 
-from .chaos import Killer, nanny_cluster, timed
+from .chaos import Killer, timed
+from .conftest import dask_processes
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def size(request):
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    with nanny_cluster(tmp_path_factory.mktemp("nannies")) as found:
+    with dask_processes(tmp_path_factory.mktemp("nannies"), nanny="1GiB") as found:
         yield found
 
 

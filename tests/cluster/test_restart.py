@@ -14,7 +14,7 @@ from distributed import Client
 
 from fxdask import FisherNetworkClassifier
 
-from .chaos import nanny_cluster
+from .conftest import dask_processes
 
 N_BLOCKS, PER_BLOCK = 40, 192
 WORKERS = 2
@@ -61,17 +61,17 @@ def wait_for_marks(store, count, process):
         time.sleep(0.02)
 
 
-def finish(data, store, address, undisturbed, done):
-    """The same call to its end: what was marked is not done again, and the values are those of an undisturbed fit."""
+def finished(data, store, address, undisturbed, done):
+    """The same call to its end, with the values of an undisturbed fit -> how many blocks it took over."""
     run = fit(data, store, address)
     out, words = run.communicate(timeout=180)
     assert run.returncode == 0, words
     facts = json.loads(out)["fit"]
     print(f"{done} of {N_BLOCKS} blocks were marked; {facts['n_blocks_resumed']} of them were taken over")
-    assert done <= facts["n_blocks_resumed"] <= done + WORKERS
     for name in ("statistics", "selection", "selected/projections"):
         got, want = (zarr.open_group(place, mode="r")[name][:] for place in (store, undisturbed.store_))
         assert np.array_equal(got, want)
+    return facts["n_blocks_resumed"]
 
 
 def scheduler_of(address):
@@ -82,13 +82,14 @@ def scheduler_of(address):
 
 def test_the_caller_is_killed(data, undisturbed, tmp_path, share):
     store = tmp_path / "model.zarr"
-    with nanny_cluster(tmp_path, WORKERS) as address:
+    with dask_processes(tmp_path, WORKERS, nanny="1GiB") as address:
         run = fit(data, store, address)
         wait_for_marks(store, int(share * N_BLOCKS), run)
         os.kill(run.pid, signal.SIGKILL)
         run.communicate()
         time.sleep(3)  # what the workers were at goes on to its end
-        finish(data, store, address, undisturbed, marks(store))
+        done = marks(store)
+        assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
 
 
 def test_the_scheduler_is_killed(data, undisturbed, tmp_path, share):
@@ -96,7 +97,7 @@ def test_the_scheduler_is_killed(data, undisturbed, tmp_path, share):
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
         folder.mkdir()
-    with nanny_cluster(folders[0], WORKERS) as address:
+    with dask_processes(folders[0], WORKERS, nanny="1GiB") as address:
         run = fit(data, store, address)
         wait_for_marks(store, int(share * N_BLOCKS), run)
         os.kill(scheduler_of(address), signal.SIGKILL)
@@ -104,5 +105,6 @@ def test_the_scheduler_is_killed(data, undisturbed, tmp_path, share):
         assert run.returncode == 1, out
         assert words.count("error: ") == 1, words
         assert "Traceback" not in words
-    with nanny_cluster(folders[1], WORKERS) as address:
-        finish(data, store, address, undisturbed, marks(store))
+    with dask_processes(folders[1], WORKERS, nanny="1GiB") as address:
+        done = marks(store)
+        assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
