@@ -26,8 +26,9 @@ from fxdask.kernels.density import BANDWIDTHS
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
 from fxdask.plan import format_bytes
 from fxdask.resources import checked_limit
-from fxdask.store.group import peek_header, store_url
+from fxdask.store.group import peek_header
 from fxdask.store.model import ModelStore
+from fxdask.store.place import store_url
 from fxdask.store.verify import verify_store
 
 __all__ = ["main"]

@@ -9,6 +9,7 @@ __all__ = [
     "InvalidInputError",
     "StoreExistsError",
     "StoreFormatError",
+    "StoreReadError",
     "StoreUnfinishedError",
     "StoreWriteError",
     "VersionMismatchWarning",
@@ -35,6 +36,10 @@ class StoreFormatError(FxdaskError, ValueError):
 
 class StoreUnfinishedError(FxdaskError):
     """The store was begun but never finished."""
+
+
+class StoreReadError(FxdaskError, OSError):
+    """A store could not be read, though nothing says that it is damaged."""
 
 
 class StoreWriteError(FxdaskError, OSError):

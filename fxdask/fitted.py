@@ -21,9 +21,10 @@ from fxdask.kernels.decision import FittedNetwork
 from fxdask.kernels.preparation import Preparation
 from fxdask.kernels.weights import CANARY_INPUTS, SCHEME, canary_nodes, weight_rows
 from fxdask.plan import FitPlan, format_bytes
-from fxdask.store.group import check_room, peek_header, refuse_foreign_files, working_url
+from fxdask.store.group import check_room, peek_header, refuse_foreign_files
 from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS
 from fxdask.store.model import ModelStore
+from fxdask.store.place import working_url
 from fxdask.tasks import FitSummary
 
 __all__ = [
@@ -139,7 +140,7 @@ def open_job_store(
         refuse_foreign_files(url, (spec.name for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS)))
     if overwrite and (header is None or header["kind"] == "model"):
         # The name holds a digest of the job, so that an equal call finds what was begun, and no other does.
-        begun = working_url(url, hashlib.sha256(json.dumps(wanted, sort_keys=True).encode()).hexdigest()[:16])
+        begun = working_url(url, _digest(wanted)[:16])
         if header is not None or peek_header(begun) is not None:
             url, header = begun, peek_header(begun)
     needed = plan.store_bytes(staged_bytes)
@@ -153,6 +154,7 @@ def open_job_store(
     check_room(url, needed)
     facts = {
         "identity": wanted,
+        "job": _digest(wanted),
         "density": settings.density,
         "classes": _classes_to_json(data.classes),
         "names": None if data.samples.names is None else [str(name) for name in data.samples.names],
@@ -180,6 +182,11 @@ def _identity(settings: FitSettings, data: TrainingData, seen: Survey, plan: Fit
         "weight_scheme": SCHEME,
         "tile": [plan.tile.nodes, plan.tile.samples],
     }
+
+
+def _digest(identity: Mapping[str, Any]) -> str:
+    """What names a job: in the store's header, in the mark of every block, in the name of a folder to work in."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def _differences(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

@@ -39,7 +39,8 @@ from fxdask.planning import plan_fit, replanned
 from fxdask.progress import progress_bar
 from fxdask.reading import as_declared
 from fxdask.resources import measured_resources
-from fxdask.store.group import move_into_place, only_one_at_a_time, peek_header, remove_group
+from fxdask.store.group import move_into_place, peek_header, remove_group
+from fxdask.store.lease import Lease, only_one_at_a_time
 from fxdask.store.model import ModelStore
 from fxdask.store.samples import ZarrAddress, decoded_bytes, place_of
 from fxdask.tasks import FitSummary
@@ -118,8 +119,8 @@ def fit_model(settings: FitSettings, data: TrainingData, place: FitPlace, *, ver
     fit = _Fit(settings, data, seen, _job(settings, data, seen, plan), started, verbose)
     if place.store is None:
         return _run(fit, graph.place(samples.handle), None)
-    with only_one_at_a_time(place.store):
-        return _run_into_store(fit, place.store, overwrite=place.overwrite)
+    with only_one_at_a_time(place.store) as lease:
+        return _run_into_store(fit, lease, overwrite=place.overwrite)
 
 
 def measure_classes(
@@ -162,14 +163,15 @@ def _in_store(job: FitJob, store: ModelStore) -> FitJob:
     return replace(job, plan=plan, store=store.url)
 
 
-def _run_into_store(fit: _Fit, url: str, *, overwrite: bool) -> FittedModel:
-    samples, plan = fit.data.samples, fit.job.plan
+def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
+    samples, plan, url = fit.data.samples, fit.job.plan, lease.url
     staged = samples.n_bytes if _needs_staging(samples.handle) else 0
     store, created = open_job_store(url, fit.settings, fit.data, fit.seen, plan, staged, overwrite=overwrite)
     if store.header["finished"]:
         log.info("%s already holds this model", store.url)
         move_into_place(store.url, url)
         return replace(load_model(url), names=samples.names)
+    lease.sweep(store.url)
     check_reachable(store.url, "the store")
     fit = replace(fit, job=_in_store(fit.job, store))
     try:
@@ -178,6 +180,7 @@ def _run_into_store(fit: _Fit, url: str, *, overwrite: bool) -> FittedModel:
         if created:
             remove_group(store.url)
         raise
+    lease.confirm()
     move_into_place(store.url, url)
     return replace(fitted, job=replace(fitted.job, store=url))
 

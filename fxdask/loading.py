@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fxdask.fitted import load_model
 from fxdask.network import FisherNetworkClassifier
-from fxdask.store.group import store_url
+from fxdask.store.place import store_url
 
 __all__ = ["load"]
 

@@ -26,7 +26,7 @@ from fxdask.parameters import checked_settings
 from fxdask.plan import FitPlan
 from fxdask.resources import checked_limit
 from fxdask.responding import respond
-from fxdask.store.group import store_url
+from fxdask.store.place import store_url
 
 __all__ = ["FisherNetworkClassifier"]
 

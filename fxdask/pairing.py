@@ -27,7 +27,7 @@ from fxdask.kernels.statistics import ClassStatistics, node_tolerance
 from fxdask.kernels.weights import weight_block
 from fxdask.pair_tasks import PairChoice, PairJob, PairOutcome, SortedSamples
 from fxdask.results import CRITERIA_COMPARED, Pair
-from fxdask.store.group import writing
+from fxdask.store.faults import writing
 from fxdask.store.model import ModelStore
 
 __all__ = [

@@ -21,7 +21,7 @@ from fxdask.parameters import checked_settings
 from fxdask.report import write_page
 from fxdask.resources import checked_limit
 from fxdask.results import Pair, Results
-from fxdask.store.group import only_one_at_a_time
+from fxdask.store.lease import only_one_at_a_time
 
 __all__ = ["Reproduction", "reproduce"]
 

@@ -29,14 +29,13 @@ from fxdask.score_tasks import ScoreJob, ScoreSummary
 from fxdask.store.group import (
     check_room,
     move_into_place,
-    only_one_at_a_time,
     peek_header,
     refuse_foreign_files,
     remove_group,
-    store_url,
-    working_url,
 )
 from fxdask.store.layout import SCORE_ARRAYS
+from fxdask.store.lease import Lease, only_one_at_a_time
+from fxdask.store.place import store_url, working_url
 from fxdask.store.samples import fingerprint, rows_per_chunk
 from fxdask.store.scores import ScoreStore
 from fxdask.workers import check_reachable
@@ -181,12 +180,12 @@ def batch_score(
     if not isinstance(out, (str, Path)):
         raise InvalidInputError(f"out must be a path or a URL, not {out!r}")
     final = store_url(out)
-    with only_one_at_a_time(final):
-        return _score_into(final, classifier, network, samples, truth, memory_limit, started, overwrite, verbose)
+    with only_one_at_a_time(final) as lease:
+        return _score_into(lease, classifier, network, samples, truth, memory_limit, started, overwrite, verbose)
 
 
 def _score_into(
-    final: str,
+    lease: Lease,
     classifier: FisherNetworkClassifier,
     network: FittedNetwork,
     samples: Samples,
@@ -197,10 +196,11 @@ def _score_into(
     verbose: bool,
 ) -> BatchScores:
     """Score checked samples, while nobody else scores into the same place."""
-    classes = classifier.classes_
+    classes, final = classifier.classes_, lease.url
     _refuse_to_replace(final, overwrite=overwrite)
     begun = _begin(final, classifier.store_, network, classes, samples, _planned(samples, network, memory_limit))
     store, plan = begun.store, begun.plan
+    lease.sweep(store.url)
     check_reachable(store.url, "the scores")
     labels = classes if truth is None else truth.labels
     # On a cluster a task may have run before, on a worker that was lost.
@@ -219,6 +219,7 @@ def _score_into(
         if not begun.resumable or isinstance(error, InvalidInputError) or not store.n_done():
             remove_group(store.url)
         raise
+    lease.confirm()
     # Something may have been put there meanwhile.
     _refuse_to_replace(final, overwrite=overwrite, beside=store.url)
     move_into_place(store.url, final)

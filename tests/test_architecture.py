@@ -53,8 +53,7 @@ LIBRARY_ROOMS = {
     "matplotlib": {"figures"},
     "click": {"progress", "cli"},
     "threadpoolctl": {"threads"},
-    "psutil": {"evidence"},
-    "locket": {"store"},
+    "psutil": {"evidence", "store"},
     "numba": {"kernels"},
 }
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

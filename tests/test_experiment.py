@@ -22,7 +22,7 @@ from fxdask.errors import ClusterError, InvalidInputError, StoreExistsError, Sto
 from fxdask.kernels.shifts import mean_differences
 from fxdask.kernels.weights import weight_rows
 from fxdask.results import published_figures
-from fxdask.store.group import only_one_at_a_time
+from fxdask.store.lease import only_one_at_a_time
 
 PAIRS = [(0, 1), (3, 8), (4, 9)]
 

@@ -113,7 +113,7 @@ def test_a_store_of_an_older_format(tmp_path):
     fit(store=store)
     opened = zarr.open_group(store)
     opened.attrs["fxdask"] = {**opened.attrs["fxdask"], "format": 1}
-    with pytest.raises(StoreFormatError, match="has store format 1 but this fxdask reads format 5; fit into a new"):
+    with pytest.raises(StoreFormatError, match="has store format 1 but this fxdask reads format 6; fit into a new"):
         fxdask.load(store)
 
 
@@ -127,7 +127,7 @@ def test_a_store_of_a_newer_format(tmp_path):
         lambda: fit(store=store),
         lambda: fit(store=store, overwrite=True),
     ):
-        with pytest.raises(StoreFormatError, match="has store format 99 but this fxdask reads format 5; upgrade"):
+        with pytest.raises(StoreFormatError, match="has store format 99 but this fxdask reads format 6; upgrade"):
             call()
 
 

@@ -1,17 +1,14 @@
-"""One Zarr group with an fxdask header: opening it, refusing what it is not, and clear words when a write fails."""
+"""One Zarr group with an fxdask header: opening it, and refusing what it is not."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-import locket
 import zarr
 import zarr.errors
 from numpy.typing import NDArray
@@ -23,11 +20,12 @@ from fxdask.errors import (
     StoreExistsError,
     StoreFormatError,
     StoreUnfinishedError,
-    StoreWriteError,
 )
 from fxdask.plan import format_bytes
+from fxdask.store.faults import persistent, reading, writing
 from fxdask.store.layout import FORMAT, MANIFEST
 from fxdask.store.manifest import Manifest, has_manifest, write_manifest
+from fxdask.store.place import beside, is_local, is_partial
 
 __all__ = [
     "Mode",
@@ -36,18 +34,13 @@ __all__ = [
     "finish_group",
     "has_chunk",
     "move_into_place",
-    "only_one_at_a_time",
     "open_group",
     "peek_header",
-    "reading",
     "refuse_foreign_files",
     "remove_group",
-    "store_url",
     "stored_array",
-    "working_url",
     "write_header",
     "write_together",
-    "writing",
 ]
 
 HEADER = "fxdask"
@@ -56,12 +49,7 @@ KINDS = ("model", "scores")
 Mode = Literal["r", "r+"]
 
 
-def store_url(place: str | Path) -> str:
-    """A path or URL -> an address that means the same in every process of this machine."""
-    text = str(place).removeprefix("file://")
-    return str(Path(text).expanduser().resolve()) if _is_local(text) else text
-
-
+@persistent
 def peek_header(url: str) -> dict[str, Any] | None:
     """The header of the store at this place; None where there is nothing, or only a creation that was cut off.
 
@@ -127,6 +115,7 @@ def stored_array(group: zarr.Group, url: str, name: str) -> zarr.Array:
     return array.with_config({"write_empty_chunks": True})
 
 
+@persistent
 def has_chunk(array: zarr.Array, index: tuple[int, ...]) -> bool:
     """Whether a chunk is there by name: where it is not, Zarr reads zeros without a word."""
     return sync((array.store_path / array.metadata.encode_chunk_key(index)).exists())
@@ -152,19 +141,14 @@ def begin_group(url: str, kind: str) -> zarr.Group:
 
 def _move_aside(url: str) -> Path | None:
     """Rename a folder in one step: one that is deleted file by file could be left neither there nor gone."""
-    if not _is_local(url) or not Path(url).exists():
+    if not is_local(url) or not Path(url).exists():
         return None
-    return Path(url).rename(_beside(url, f"old-{uuid4().hex}"))
+    return Path(url).rename(beside(url, f"old-{uuid4().hex}"))
 
 
 def _discard(folder: Path | None) -> None:
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _beside(url: str, word: str) -> Path:
-    place = Path(url)
-    return place.with_name(f".{place.name}.{word}")
 
 
 def write_header(group: zarr.Group, url: str, kind: str, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,43 +167,6 @@ def finish_group(group: zarr.Group, url: str, header: dict[str, Any], **facts: A
         write_manifest(group)
 
 
-def working_url(url: str, token: str) -> str:
-    """Where to work on what shall stand at ``url`` once it is complete: a hidden folder beside it, named by the token.
-
-    Object stores cannot rename, so there the work is done in place.
-    """
-    return str(_beside(url, f"next-{token}")) if _is_local(url) else url
-
-
-@contextmanager
-def only_one_at_a_time(url: str) -> Iterator[None]:
-    """Refuse to work on what another process of this machine is working on; its end, however it comes, lifts that.
-
-    Two that finished the same would move each other's result away. Object stores have no such lock.
-    """
-    if not _is_local(url) or not Path(url).parent.is_dir():
-        yield
-        return
-    lock = _beside(url, "lock")
-    refusal = f"another call is working on {url}; wait for its end, or choose another path"
-    held = locket.lock_file(str(lock), timeout=0)
-    try:
-        with writing(url):
-            held.acquire()
-    except locket.LockError:
-        raise StoreExistsError(refusal) from None
-    try:
-        # Whoever held it before may have removed the file between the opening and the lock.
-        if not lock.exists():
-            raise StoreExistsError(refusal)
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
-    finally:
-        held.release()
-
-
 def move_into_place(url: str, final: str) -> None:
     """Let a finished store take its place, and that of the store that it replaces."""
     if url == final:
@@ -232,10 +179,12 @@ def move_into_place(url: str, final: str) -> None:
 
 def refuse_foreign_files(url: str, names: Iterable[str]) -> None:
     """Refuse to replace a store in whose folder there is something that fxdask did not put there."""
-    if not _is_local(url):
+    if not is_local(url):
         return
     own = {"zarr.json", MANIFEST.name, *(name.partition("/")[0] for name in names)}
-    foreign = sorted(entry.name for entry in Path(url).iterdir() if entry.name not in own)
+    foreign = sorted(
+        entry.name for entry in Path(url).iterdir() if entry.name not in own and not is_partial(entry.name)
+    )
     if foreign:
         raise StoreExistsError(
             f"{url} holds {', '.join(foreign[:3])}, which fxdask did not put there; "
@@ -245,7 +194,7 @@ def refuse_foreign_files(url: str, names: Iterable[str]) -> None:
 
 def remove_group(url: str) -> None:
     """Take away a store that this call created."""
-    if _is_local(url):
+    if is_local(url):
         shutil.rmtree(url, ignore_errors=True)
     else:
         sync(FsspecStore.from_url(url).delete_dir(""))
@@ -253,7 +202,7 @@ def remove_group(url: str) -> None:
 
 def check_room(url: str, needed_bytes: int) -> None:
     """Refuse a job that needs more disk than there is, with both numbers."""
-    if not _is_local(url):
+    if not is_local(url):
         return
     folder = Path(url).absolute()
     while not folder.exists():
@@ -266,39 +215,8 @@ def check_room(url: str, needed_bytes: int) -> None:
         )
 
 
-@contextmanager
-def reading(url: str, name: str) -> Iterator[None]:
-    """Turn a checksum that does not match, or metadata that make no sense, into a sentence with the array's name."""
-    try:
-        yield
-    except StoreFormatError:
-        raise
-    except (ValueError, TypeError, KeyError, zarr.errors.BaseZarrError) as error:
-        raise StoreFormatError(f"{url} is damaged: {name} cannot be read ({' '.join(str(error).split())})") from error
-
-
-@contextmanager
-def writing(url: str) -> Iterator[None]:
-    """Turn the operating system's refusal of a write into one sentence that says what to do."""
-    try:
-        yield
-    except StoreWriteError:
-        raise
-    except OSError as error:
-        reason = error.strerror or str(error)
-        if error.errno == errno.ENOSPC:
-            remedy = "free some room and make the same call again: it takes up the work"
-        else:
-            remedy = "once that is mended the same call takes up the work"
-        raise StoreWriteError(f"could not write to {url}: {reason}; {remedy}") from error
-
-
-def _is_local(url: str) -> bool:
-    return "://" not in url
-
-
 def _is_occupied(url: str) -> bool:
-    if not _is_local(url):
+    if not is_local(url):
         return not sync(FsspecStore.from_url(url).is_empty(""))
     place = Path(url)
     return place.is_file() or (place.is_dir() and any(place.iterdir()))

@@ -20,7 +20,7 @@ __all__ = [
     "create_array",
 ]
 
-FORMAT = 5
+FORMAT = 6
 """Raised whenever an older fxdask could misread what a newer one writes."""
 
 
@@ -50,7 +50,7 @@ OPTIONAL_ARRAYS = ("weights", "projections")
 
 # Written once: the data's side when the store is created, the selection when it is finished.
 MODEL_ARRAYS = (
-    ArraySpec("blocks_done", ("block",), "uint8", "block"),
+    ArraySpec("blocks_done", ("block",), "uint64", "block"),
     ArraySpec("samples", ("sample", "input"), "", "sample"),
     ArraySpec("probes", ("probe", "input"), "", "probe"),
     ArraySpec("labels", ("sample",), "int32"),

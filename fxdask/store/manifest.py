@@ -22,6 +22,7 @@ from zarr.core.sync import sync
 
 from fxdask.errors import StoreFormatError
 from fxdask.store.layout import MANIFEST, create_array
+from fxdask.store.place import is_partial
 
 __all__ = ["Manifest", "has_manifest", "write_manifest"]
 
@@ -125,7 +126,8 @@ def _listed(group: zarr.Group) -> list[str]:
     prefix = f"{group.path}/" if group.path else ""
 
     async def every() -> list[str]:
-        return [name.removeprefix(prefix) async for name in group.store.list_prefix(prefix)]
+        names = [name.removeprefix(prefix) async for name in group.store.list_prefix(prefix)]
+        return [name for name in names if not is_partial(name)]
 
     return sync(every())
 

@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 
 from fxdask.errors import StoreFormatError
 from fxdask.plan import FitPlan, NodeBlock, rows_per_read
+from fxdask.store.faults import persistent, reading, writing
 from fxdask.store.group import (
     Mode,
     begin_group,
     finish_group,
     has_chunk,
     open_group,
-    reading,
     stored_array,
     write_header,
     write_together,
-    writing,
 )
 from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS, OPTIONAL_ARRAYS, QUANTITIES, ArraySpec, create_array
 from fxdask.store.manifest import Manifest
@@ -43,11 +42,13 @@ class ModelStore:
         self._manifest = Manifest(group, url) if header.get("finished") else None
 
     @classmethod
+    @persistent
     def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ModelStore:
         """Open the model at this address; with ``finished``, only one that is complete."""
         return cls(url, *open_group(url, "model", mode, finished=finished))
 
     @classmethod
+    @persistent
     def create(
         cls,
         url: str,
@@ -81,6 +82,7 @@ class ModelStore:
 
     # Blocks
 
+    @persistent
     def write_block(self, block: NodeBlock, arrays: Mapping[str, NDArray]) -> None:
         """Write one whole chunk of every given array, then the block's mark."""
         with writing(self.url):
@@ -90,7 +92,7 @@ class ModelStore:
                     for name, values in arrays.items()
                 ]
             )
-            self._array("blocks_done")[block.index] = 1
+            self._array("blocks_done")[block.index] = self._mark
 
     def is_done(self, block: NodeBlock) -> bool:
         """Whether the block's mark is there, which is written after its data, and the data still are, whole.
@@ -103,10 +105,11 @@ class ModelStore:
             and all(self._is_intact(spec, block) for spec in BLOCK_ARRAYS if spec.name in self)
         )
 
+    @persistent
     def _is_marked(self, block: NodeBlock) -> bool:
         try:
             with reading(self.url, "blocks_done"):
-                return bool(self._array("blocks_done")[block.index])
+                return bool(self._array("blocks_done")[block.index] == self._mark)
         except StoreFormatError:
             return False
 
@@ -128,9 +131,18 @@ class ModelStore:
         return f"{name}/{self._array(name).metadata.encode_chunk_key(_index(SPECS[name], block))}"
 
     def blocks_done(self) -> NDArray[np.bool_]:
-        """(block,) which blocks are marked."""
-        return np.asarray(self._array("blocks_done")[:]).astype(bool)
+        """(block,) which blocks are marked by the job that the store is of."""
+        return np.asarray(self._array("blocks_done")[:]) == self._mark
 
+    @property
+    def _mark(self) -> np.uint64:
+        """What marks a block: a digest of the job, so that nothing which another job left here counts as done."""
+        try:
+            return np.uint64(int(self.header["job"][:16], 16) | 1)  # never zero, which an absent mark reads as
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreFormatError(f"{self.url} is damaged: its header does not name its job") from error
+
+    @persistent
     def read_block(self, name: str, block: NodeBlock) -> NDArray:
         """One chunk of one block array; a missing one is an error, where Zarr would read zeros."""
         if not self._has_chunk(SPECS[name], block):
@@ -140,6 +152,7 @@ class ModelStore:
         with reading(self.url, name):
             return np.asarray(self._array(name)[_along(SPECS[name], "node", block.start, block.stop)])
 
+    @persistent
     def read_quantity(self, name: str) -> NDArray[np.float64]:
         """(class, node) one quantity of every node's statistics."""
         self._check_complete("statistics")
@@ -151,6 +164,7 @@ class ModelStore:
     def __contains__(self, name: str) -> bool:
         return name in self._group
 
+    @persistent
     def write(self, name: str, values: NDArray) -> None:
         """Create and fill one array that is not written by blocks."""
         spec = SPECS[name]
@@ -160,6 +174,7 @@ class ModelStore:
             self._opened[name] = create_array(self._group, spec, sizes, per_chunk, spec.dtype or values.dtype.str)
             self._opened[name][...] = values
 
+    @persistent
     def read(self, name: str) -> NDArray:
         """One whole array; a missing chunk is an error, where Zarr would read zeros."""
         self._check_complete(name)
@@ -188,6 +203,7 @@ class ModelStore:
 
     # Samples kept beside the blocks while fitting, for workers that cannot see the caller's memory
 
+    @persistent
     def stage_samples(self, n_samples: int, n_inputs: int, dtype: np.dtype) -> None:
         """Create the array that raw training samples are copied into, one whole chunk per read."""
         with writing(self.url):
@@ -196,6 +212,7 @@ class ModelStore:
                 self._group, SPECS["samples"], sizes, rows_per_read(n_inputs), dtype.str
             )
 
+    @persistent
     def write_samples(self, start: int, samples: NDArray) -> None:
         """Write one read's worth of raw samples."""
         with writing(self.url):
@@ -215,8 +232,14 @@ class ModelStore:
             if name in self._group:
                 del self._group[name]
 
+    @persistent
     def finish(self, **facts: Any) -> None:
         """Mark the model as complete, after everything else is written and every block is there by name."""
+        missing = np.flatnonzero(~self.blocks_done())
+        if len(missing):
+            raise StoreFormatError(
+                f"{self.url} is damaged: block {missing[0]} lacks this job's mark; make the same call again"
+            )
         for spec in BLOCK_ARRAYS:
             if spec.name in self:
                 self._check_complete(spec.name)

@@ -16,6 +16,7 @@ from zarr.buffer.cpu import NDBuffer
 
 from fxdask.errors import InvalidInputError, StoreFormatError
 from fxdask.plan import rows_per_read
+from fxdask.store.faults import persistent
 
 __all__ = [
     "NpyAddress",
@@ -49,6 +50,7 @@ class ZarrAddress:
     url: str
     path: str = ""
 
+    @persistent
     def open(self) -> zarr.Array:
         """The array, opened for reading."""
         try:
@@ -185,6 +187,7 @@ def open_rows(source: Source, room: Room | None = None) -> RowReader:
     return lambda start, stop: source[start:stop]
 
 
+@persistent
 def read_pieces(source: Source, start: int, stop: int, room: Room | None = None) -> list[NDArray]:
     """The rows of a range, in consecutive pieces of their own: of a Zarr array its chunks as they were decoded.
 
@@ -242,6 +245,7 @@ def read_all(source: Source) -> NDArray:
 
 
 def _zarr_reader(array: zarr.Array, room: Room | None) -> RowReader:
+    @persistent
     def read(start: int, stop: int) -> NDArray:
         if room is None:
             return np.asarray(array[start:stop])
@@ -257,6 +261,7 @@ def _npy_reader(source: NpyAddress, room: Room) -> RowReader:
     shape, dtype, first = source.header()
     bytes_per_row = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
 
+    @persistent
     def read(start: int, stop: int) -> NDArray:
         rows = room((max(0, min(stop, shape[0]) - start), *shape[1:]), dtype)
         into = rows.reshape(-1).view(np.uint8)

@@ -9,17 +9,16 @@ import zarr
 from numpy.typing import NDArray
 
 from fxdask.errors import StoreFormatError
+from fxdask.store.faults import persistent, reading, writing
 from fxdask.store.group import (
     Mode,
     begin_group,
     finish_group,
     has_chunk,
     open_group,
-    reading,
     stored_array,
     write_header,
     write_together,
-    writing,
 )
 from fxdask.store.layout import SCORE_ARRAYS, create_array
 
@@ -36,11 +35,13 @@ class ScoreStore:
         self._opened: dict[str, zarr.Array] = {}
 
     @classmethod
+    @persistent
     def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ScoreStore:
         """Open the scores at this address."""
         return cls(url, *open_group(url, "scores", mode, finished=finished))
 
     @classmethod
+    @persistent
     def create(
         cls, url: str, n_samples: int, rows_per_chunk: int, classes: NDArray, facts: dict[str, Any]
     ) -> ScoreStore:
@@ -54,6 +55,7 @@ class ScoreStore:
         header = write_header(group, url, "scores", {**facts, "n_samples": n_samples, "rows_per_chunk": rows_per_chunk})
         return cls(url, group, header)
 
+    @persistent
     def write(self, index: int, labels: NDArray, scores: NDArray[np.float64]) -> None:
         """Write one chunk of labels and scores, at the same time: the chunk is done when both are there."""
         rows = self._rows(index, len(labels))
@@ -65,6 +67,7 @@ class ScoreStore:
         """Whether labels and scores of a chunk are there by name: Zarr writes each of them whole or not at all."""
         return has_chunk(self._array("labels"), (index,)) and has_chunk(self._array("scores"), (index, 0))
 
+    @persistent
     def read_done(self, index: int, classes: NDArray) -> NDArray[np.float64] | None:
         """(sample, class) one chunk of scores, if it is done and its labels are theirs; a damaged one is as missing."""
         if not self.is_done(index):
@@ -85,6 +88,7 @@ class ScoreStore:
         """How many chunks are done, or nearly."""
         return min(self._array("labels").nchunks_initialized, self._array("scores").nchunks_initialized)
 
+    @persistent
     def finish(self, **facts: Any) -> None:
         """Mark the scores as complete, once every chunk is there by name."""
         for name in ("labels", "scores"):

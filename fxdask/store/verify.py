@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fxdask.errors import StoreFormatError
-from fxdask.store.group import open_group, peek_header, store_url
+from fxdask.store.group import open_group, peek_header
 from fxdask.store.manifest import Manifest
+from fxdask.store.place import store_url
 
 __all__ = ["Verified", "verify_store"]
 

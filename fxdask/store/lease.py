@@ -1,0 +1,317 @@
+"""Who works on a place: one call at a time, whichever machine it runs on.
+
+A lease is a small file beside the store, which is replaced as a whole and could not keep it inside.
+It names the host and the process, and is renewed while they work. A process of this machine that
+is gone loses it at once, any other after a minute without renewal.
+
+On a file system a lease is made by creating a file that must not exist, and its age is told by the
+file system's own clock. Object stores offer neither: there the lease is written and read back, its
+age is told by the clocks of the two machines, and two calls may both get it. Correctness does not
+rest on it: equal jobs write equal bytes, and the mark of a block names its job.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore
+
+from fxdask.errors import StoreExistsError
+from fxdask.store.faults import writing
+from fxdask.store.place import beside, is_local, is_partial
+
+__all__ = ["Lease", "only_one_at_a_time"]
+
+log = logging.getLogger(__name__)
+
+SECONDS_BETWEEN_RENEWALS = 10
+SECONDS_UNTIL_FREE = 60
+SECONDS_TO_READ_BACK = 0.5
+CLOCK_TOLERANCE = 5.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who has a lease."""
+
+    token: str
+    host: str
+    machine: str
+    process: int
+    process_started: float
+    renewed: float
+    """By the holder's clock."""
+
+    @classmethod
+    def this_call(cls) -> Holder:
+        """This process, with a name for this call of it."""
+        me = psutil.Process()
+        return cls(uuid4().hex, socket.gethostname(), _machine(), me.pid, me.create_time(), time.time())
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Holder | None:
+        """Who wrote this; None where it is cut short, or no lease."""
+        try:
+            found = json.loads(text)
+            return cls(
+                str(found["token"]),
+                str(found["host"]),
+                str(found["machine"]),
+                int(found["process"]),
+                float(found["process_started"]),
+                float(found["renewed"]),
+            )
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def to_json(self) -> bytes:
+        """As it is written down, renewed now."""
+        return json.dumps(asdict(self) | {"renewed": time.time()}).encode()
+
+    def in_words(self) -> str:
+        """For an error message."""
+        return f"process {self.process} on {self.host}"
+
+    def is_gone(self) -> bool:
+        """Whether this was a process of this machine that is no more."""
+        if self.machine != _machine():
+            return False
+        try:
+            process = psutil.Process(self.process)
+            another = abs(process.create_time() - self.process_started) > CLOCK_TOLERANCE
+            return another or process.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+        except psutil.AccessDenied:
+            return False
+
+
+def _machine() -> str:
+    """A name that two processes share only if each can tell whether the other lives."""
+    words = [socket.gethostname()]
+    with suppress(OSError):
+        words.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        words.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(words)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A lease that is there: which one, whose it is if that can be read, and the seconds since it was renewed."""
+
+    token: str
+    holder: Holder | None
+    age: float
+
+    @property
+    def is_free(self) -> bool:
+        """Whether whoever had it is gone, or was not heard of for a minute."""
+        return self.age >= SECONDS_UNTIL_FREE or (self.holder is not None and self.holder.is_gone())
+
+
+class FileOfLease:
+    """A lease as a file, on a disk of this machine or on one that several share."""
+
+    exclusive = True
+    """Whether of two that create it one is refused."""
+
+    def __init__(self, path: str) -> None:
+        self._file = Path(path)
+        self._made: list[Path] = []
+        self.created_at = 0.0
+
+    def create(self, holder: Holder) -> bool:
+        """Put it there, unless there is one; exclusive also on network file systems."""
+        self._made += [folder for folder in self._file.parents if not folder.exists()]
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self._file.open("xb") as stream:
+                stream.write(holder.to_json())
+                stream.flush()
+                self.created_at = os.fstat(stream.fileno()).st_mtime
+        except FileExistsError:
+            return False
+        return True
+
+    def read(self) -> Found | None:
+        """The age is the distance from a file that is made now, so that both times come from one clock."""
+        try:
+            token, holder, renewed = self._look_at(self._file)
+        except FileNotFoundError:
+            return None
+        now = self._aside()
+        now.touch()
+        age = now.stat().st_mtime - renewed
+        now.unlink()
+        return Found(token, holder, age)
+
+    def renew(self, holder: Holder) -> None:
+        """Its time is all that counts."""
+        os.utime(self._file)
+
+    def remove(self, token: str) -> bool:
+        """By a rename, which succeeds for one of two that try; another lease than this is put back."""
+        aside = self._aside()
+        try:
+            self._file.rename(aside)
+        except FileNotFoundError:
+            return False
+        is_meant = self._look_at(aside)[0] == token
+        if not is_meant:
+            with suppress(OSError):  # a newer one came, which a rename would have replaced; the holder will notice
+                os.link(aside, self._file)
+        aside.unlink()
+        with suppress(OSError):  # something was put there
+            while is_meant and self._made:
+                self._made.pop(0).rmdir()
+        return is_meant
+
+    @staticmethod
+    def _look_at(file: Path) -> tuple[str, Holder | None, float]:
+        """What tells this lease from another (its token, or its time where it was cut short), its holder, its time."""
+        with file.open("rb") as stream:
+            renewed, holder = os.fstat(stream.fileno()).st_mtime, Holder.from_json(stream.read())
+        return holder.token if holder else str(renewed), holder, renewed
+
+    def _aside(self) -> Path:
+        return self._file.with_name(f"{self._file.name}-{uuid4().hex}")
+
+
+class ObjectOfLease:
+    """A lease as an object of an object store, of which two that come at the same time get the later one."""
+
+    exclusive = False
+
+    def __init__(self, url: str) -> None:
+        folder, _, self._name = url.rpartition("/")
+        self._store = FsspecStore.from_url(folder)
+        self.created_at = 0.0
+
+    def create(self, holder: Holder) -> bool:
+        """Put it there, unless there is one."""
+        if self.read() is not None:
+            return False
+        self.renew(holder)
+        return True
+
+    def read(self) -> Found | None:
+        """The age is told by two machines' clocks."""
+        content = sync(self._store.get(self._name, default_buffer_prototype()))
+        if content is None:
+            return None
+        holder = Holder.from_json(content.to_bytes())
+        if holder is None:
+            return Found("", None, SECONDS_UNTIL_FREE)
+        return Found(holder.token, holder, time.time() - holder.renewed)
+
+    def renew(self, holder: Holder) -> None:
+        """Written anew, with the time."""
+        sync(self._store.set(self._name, default_buffer_prototype().buffer.from_bytes(holder.to_json())))
+
+    def remove(self, token: str) -> bool:
+        """If it still is the one that is meant."""
+        found = self.read()
+        if found is None or found.token != token:
+            return False
+        sync(self._store.delete(self._name))
+        return True
+
+
+class Lease:
+    """The right to work on a place, renewed by a thread until it is given back."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        name = beside(url, "lease")
+        self._place = FileOfLease(name) if is_local(url) else ObjectOfLease(name)
+        self._me = Holder.this_call()
+        self._given_back = threading.Event()
+        self._renewing = threading.Thread(target=self._renew, name="fxdask-lease", daemon=True)
+
+    def take(self) -> None:
+        """Take the place, from nobody or from somebody who is gone; refuse otherwise."""
+        created = self._place.create(self._me)
+        if not created and not self._take_over():
+            self._refuse()
+        if not (created and self._place.exclusive):
+            time.sleep(SECONDS_TO_READ_BACK)  # somebody may have taken it at the same time, and undone this
+            self.confirm()
+        self._renewing.start()
+
+    def _take_over(self) -> bool:
+        found = self._place.read()
+        if found is not None and not found.is_free:
+            return False
+        if found is not None:
+            log.info("taking %s over from a call that is gone", self.url)
+        return (found is None or self._place.remove(found.token)) and self._place.create(self._me)
+
+    def _refuse(self) -> None:
+        found = self._place.read()
+        who = f" ({found.holder.in_words()}, heard of {found.age:.0f} s ago)" if found and found.holder else ""
+        raise StoreExistsError(
+            f"another call is working on {self.url}{who}; wait for its end, or choose another path: if it is gone, "
+            f"the same call takes over {SECONDS_UNTIL_FREE} s after it was last heard of"
+        )
+
+    def _renew(self) -> None:
+        while not self._given_back.wait(SECONDS_BETWEEN_RENEWALS):
+            try:
+                if self._is_mine():
+                    self._place.renew(self._me)
+            except Exception as error:  # of whatever client; the next time may do
+                log.warning("the lease of %s could not be renewed: %s", self.url, error)
+
+    def _is_mine(self) -> bool:
+        found = self._place.read()
+        return found is not None and found.token == self._me.token
+
+    def confirm(self) -> None:
+        """Refuse to go on where another call took the place over, as this one had not been heard of for too long."""
+        with writing(self.url):
+            if not self._is_mine():
+                self._refuse()
+
+    def sweep(self, url: str) -> None:
+        """Remove what killed writers left half-written in a store, if it is older than the lease."""
+        if not is_local(url):
+            return  # an object is there whole or not at all
+        for file in Path(url).rglob("*.partial"):
+            with suppress(OSError):  # whoever still was at it has renamed it
+                if is_partial(file.name) and file.stat().st_mtime < self._place.created_at:
+                    file.unlink()
+
+    def give_back(self) -> None:
+        """Leave the place to others."""
+        self._given_back.set()
+        self._renewing.join()
+        self._place.remove(self._me.token)
+
+
+@contextmanager
+def only_one_at_a_time(url: str) -> Iterator[Lease]:
+    """Refuse to work on what another call is working on; its end, however it comes, lifts that.
+
+    Two that finished the same would move each other's result away.
+    """
+    with writing(url):
+        lease = Lease(url)
+        lease.take()
+    try:
+        yield lease
+    finally:
+        with writing(url):
+            lease.give_back()

@@ -1,0 +1,194 @@
+"""One call at a time works on a place; who is gone is taken over, who is not is left alone."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fxdask import FisherNetworkClassifier
+from fxdask.errors import StoreExistsError
+from fxdask.store import lease as lease_module
+from fxdask.store.lease import FileOfLease, Holder, Lease, only_one_at_a_time
+
+HOLD = """
+import sys, time
+from fxdask.store.lease import only_one_at_a_time
+with only_one_at_a_time(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def hold(url, *before):
+    """Another process, which has the lease."""
+    process = subprocess.Popen(
+        [*before, sys.executable, "-c", HOLD, url], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def kill(process):
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
+def lease_file(url):
+    folder, _, name = url.rpartition("/")
+    return Path(folder, f".{name}.lease")
+
+
+@pytest.fixture
+def url(tmp_path):
+    return str(tmp_path / "model.zarr")
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """The words that run a process as if on another host: other name, other process ids, the same disk."""
+    words = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs root and unshare, for a process with another host name")
+    return words
+
+
+def test_a_live_process_is_named(url):
+    process = hold(url)
+    try:
+        with (
+            pytest.raises(
+                StoreExistsError,
+                match=rf"another call is working on {url} \(process {process.pid} on .*, heard of 0 s ago",
+            ),
+            only_one_at_a_time(url),
+        ):
+            pass
+    finally:
+        kill(process)
+    with only_one_at_a_time(url):  # a process of this machine that is gone is taken over at once
+        pass
+    assert os.listdir(os.path.dirname(url)) == []
+
+
+def test_another_hosts_dead_process_is_taken_over_after_a_minute(url, elsewhere):
+    process = hold(url, *elsewhere)
+    kill(process)
+    file, now = lease_file(url), time.time()
+    assert json.loads(file.read_text())["host"] == "elsewhere"
+    os.utime(file, (now, now - 50))
+    with pytest.raises(StoreExistsError, match=r"on elsewhere, heard of 5\d s ago\).*takes over 60 s after"):
+        Lease(url).take()
+    os.utime(file, (now, now - 61))
+    with only_one_at_a_time(url) as mine:
+        mine.confirm()
+
+
+def test_a_lease_is_renewed_while_it_is_held(url, monkeypatch):
+    monkeypatch.setattr(lease_module, "SECONDS_BETWEEN_RENEWALS", 0.05)
+    with only_one_at_a_time(url):
+        os.utime(lease_file(url), (0, 0))
+        deadline = time.monotonic() + 10
+        while FileOfLease(str(lease_file(url))).read().age > 10:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_another_process_with_the_same_id_is_not_the_holder(url):
+    """The system gives the ids of ended processes to new ones."""
+    me = Holder.this_call()
+    stale = json.loads(me.to_json()) | {"process_started": me.process_started - 100}
+    lease_file(url).write_text(json.dumps(stale))
+    with only_one_at_a_time(url):
+        pass
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"token": "a"}'])
+def test_a_lease_that_says_nothing_counts_by_its_age(url, content):
+    lease_file(url).write_text(content)
+    with pytest.raises(StoreExistsError, match="another call is working on .*zarr; wait"):
+        Lease(url).take()
+    os.utime(lease_file(url), (0, 0))
+    with only_one_at_a_time(url):
+        pass
+
+
+@pytest.mark.parametrize("dead", [False, True])
+def test_of_many_at_the_same_time_one_gets_it(tmp_path, dead):
+    for attempt in range(20):
+        url = str(tmp_path / f"{attempt}.zarr")
+        if dead:
+            lease_file(url).write_text("cut short")
+            os.utime(lease_file(url), (0, 0))
+        start, winners = threading.Barrier(8), []
+
+        def race(url=url, start=start, winners=winners):
+            lease = Lease(url)
+            start.wait()
+            try:
+                lease.take()
+            except StoreExistsError:
+                return
+            winners.append(lease)
+
+        threads = [threading.Thread(target=race) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(winners) == 1
+        winners[0].confirm()
+        winners[0].give_back()
+
+
+def test_who_was_taken_over_notices_and_leaves_the_other_alone(url):
+    with only_one_at_a_time(url) as first:
+        first.confirm()
+        os.utime(lease_file(url), (0, 0))
+        second = Lease(url)
+        second.take()
+        with pytest.raises(StoreExistsError, match="another call is working on"):
+            first.confirm()
+    second.confirm()
+    second.give_back()
+
+
+def test_only_old_partial_files_are_swept(url, tmp_path):
+    store = tmp_path / "model.zarr" / "statistics" / "c"
+    store.mkdir(parents=True)
+    names = {"old": f"0.{'a' * 32}.partial", "new": f"1.{'b' * 32}.partial", "foreign": "notes.partial"}
+    for name in ("old", "foreign"):
+        (store / names[name]).touch()
+        os.utime(store / names[name], (0, 0))
+    with only_one_at_a_time(url) as lease:
+        (store / names["new"]).touch()
+        lease.sweep(url)
+    assert sorted(os.listdir(store)) == sorted([names["new"], names["foreign"]])
+
+
+def test_a_fit_sweeps_what_a_killed_one_left_and_does_not_take_it_down(url, tmp_path):
+    X, y = np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 2
+    FisherNetworkClassifier(20, 2, store=url).fit(X, y)
+    place = tmp_path / "model.zarr"
+    (place / "manifest" / "c" / "0").unlink()
+    left = [place / f"zarr.{'a' * 32}.partial", place / "statistics" / f"zarr.{'b' * 32}.partial"]
+    for file in left:
+        file.touch()
+    FisherNetworkClassifier(20, 2, store=url).fit(X, y)
+    assert not any(file.exists() for file in left)
+
+
+def test_a_refused_fit_leaves_no_folders(tmp_path):
+    store = tmp_path / "a" / "b" / "model.zarr"
+    X = np.zeros((10, 3))
+    with pytest.raises(ValueError, match="constant"):
+        FisherNetworkClassifier(20, 2, store=store).fit(X, np.arange(10) % 2)
+    assert os.listdir(tmp_path) == []
