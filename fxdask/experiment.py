@@ -30,7 +30,7 @@ __all__ = ["Experiment", "checked_pairs", "checked_seeds", "run"]
 
 WORK_FOLDER = ".fxdask-work"  # begun and removed here, so the name is one that nobody else gives
 RESULTS, EXAMPLE = "results.json", "example.npz"
-OWN_NAMES = {f".{RESULTS}.begun", f".{RESULTS}.lock", WORK_FOLDER}
+OWN_NAMES = {f".{RESULTS}.begun", f".{RESULTS}.lease", WORK_FOLDER}
 MOST_SEEDS, LARGEST_SEED = 10**6, 2**63 - 1
 FEWEST_TRAINING_IMAGES = 2
 

@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_RENEWALS = 10
 SECONDS_UNTIL_FREE = 60
-SECONDS_TO_READ_BACK = 0.5
 CLOCK_TOLERANCE = 5.0
 
 
@@ -110,9 +109,8 @@ def _machine() -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """A lease that is there: which one, whose it is if that can be read, and the seconds since it was renewed."""
+    """A lease that is there: whose it is, if that can be read, and the seconds since it was renewed."""
 
-    token: str
     holder: Holder | None
     age: float
 
@@ -125,8 +123,7 @@ class Found:
 class FileOfLease:
     """A lease as a file, on a disk of this machine or on one that several share."""
 
-    exclusive = True
-    """Whether of two that create it one is refused."""
+    seconds_to_read_back = 0.0
 
     def __init__(self, path: str) -> None:
         self._file = Path(path)
@@ -147,44 +144,62 @@ class FileOfLease:
         return True
 
     def read(self) -> Found | None:
-        """The age is the distance from a file that is made now, so that both times come from one clock."""
+        """What is there, if anything."""
         try:
-            token, holder, renewed = self._look_at(self._file)
+            with self._file.open("rb") as stream:
+                renewed, content = os.fstat(stream.fileno()).st_mtime, stream.read()
         except FileNotFoundError:
             return None
-        now = self._aside()
-        now.touch()
-        age = now.stat().st_mtime - renewed
-        now.unlink()
-        return Found(token, holder, age)
+        return Found(Holder.from_json(content), self._age(renewed))
+
+    def holder(self) -> Holder | None:
+        """Whose it is."""
+        try:
+            return Holder.from_json(self._file.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    def take_over(self, holder: Holder) -> bool:
+        """Put it in the place of one that is free, as long as that is so; one call at a time may."""
+        guard = self._file.with_name(f"{self._file.name}-taken-over")
+        try:
+            guard.touch(exist_ok=False)
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                if self._age(guard.stat().st_mtime) >= SECONDS_UNTIL_FREE:
+                    guard.unlink()  # somebody was killed while at it; the next call may
+            return False
+        try:
+            found = self.read()
+            if found is None:
+                return self.create(holder)
+            if found.is_free:
+                draft = self._aside()
+                draft.write_bytes(holder.to_json())
+                self.created_at = draft.stat().st_mtime
+                draft.replace(self._file)
+            return found.is_free
+        finally:
+            guard.unlink(missing_ok=True)
 
     def renew(self, holder: Holder) -> None:
         """Its time is all that counts."""
         os.utime(self._file)
 
-    def remove(self, token: str) -> bool:
-        """By a rename, which succeeds for one of two that try; another lease than this is put back."""
-        aside = self._aside()
-        try:
-            self._file.rename(aside)
-        except FileNotFoundError:
-            return False
-        is_meant = self._look_at(aside)[0] == token
-        if not is_meant:
-            with suppress(OSError):  # a newer one came, which a rename would have replaced; the holder will notice
-                os.link(aside, self._file)
-        aside.unlink()
+    def remove(self) -> None:
+        """Take it away, and folders that were made for it and have stayed empty."""
+        self._file.unlink(missing_ok=True)
         with suppress(OSError):  # something was put there
-            while is_meant and self._made:
+            while self._made:
                 self._made.pop(0).rmdir()
-        return is_meant
 
-    @staticmethod
-    def _look_at(file: Path) -> tuple[str, Holder | None, float]:
-        """What tells this lease from another (its token, or its time where it was cut short), its holder, its time."""
-        with file.open("rb") as stream:
-            renewed, holder = os.fstat(stream.fileno()).st_mtime, Holder.from_json(stream.read())
-        return holder.token if holder else str(renewed), holder, renewed
+    def _age(self, renewed: float) -> float:
+        """Seconds since a time of this file system: from a file that is made now, as its clock may be another one."""
+        now = self._aside()
+        now.touch()
+        age = now.stat().st_mtime - renewed
+        now.unlink()
+        return age
 
     def _aside(self) -> Path:
         return self._file.with_name(f"{self._file.name}-{uuid4().hex}")
@@ -193,7 +208,7 @@ class FileOfLease:
 class ObjectOfLease:
     """A lease as an object of an object store, of which two that come at the same time get the later one."""
 
-    exclusive = False
+    seconds_to_read_back = 0.5
 
     def __init__(self, url: str) -> None:
         folder, _, self._name = url.rpartition("/")
@@ -207,27 +222,33 @@ class ObjectOfLease:
         self.renew(holder)
         return True
 
+    def take_over(self, holder: Holder) -> bool:
+        """Put it in the place of one that is free."""
+        found = self.read()
+        if found is None or found.is_free:
+            self.renew(holder)
+        return found is None or found.is_free
+
     def read(self) -> Found | None:
         """The age is told by two machines' clocks."""
         content = sync(self._store.get(self._name, default_buffer_prototype()))
         if content is None:
             return None
         holder = Holder.from_json(content.to_bytes())
-        if holder is None:
-            return Found("", None, SECONDS_UNTIL_FREE)
-        return Found(holder.token, holder, time.time() - holder.renewed)
+        return Found(holder, time.time() - holder.renewed if holder else SECONDS_UNTIL_FREE)
+
+    def holder(self) -> Holder | None:
+        """Whose it is."""
+        found = self.read()
+        return found.holder if found else None
 
     def renew(self, holder: Holder) -> None:
         """Written anew, with the time."""
         sync(self._store.set(self._name, default_buffer_prototype().buffer.from_bytes(holder.to_json())))
 
-    def remove(self, token: str) -> bool:
-        """If it still is the one that is meant."""
-        found = self.read()
-        if found is None or found.token != token:
-            return False
+    def remove(self) -> None:
+        """Take it away."""
         sync(self._store.delete(self._name))
-        return True
 
 
 class Lease:
@@ -243,21 +264,13 @@ class Lease:
 
     def take(self) -> None:
         """Take the place, from nobody or from somebody who is gone; refuse otherwise."""
-        created = self._place.create(self._me)
-        if not created and not self._take_over():
-            self._refuse()
-        if not (created and self._place.exclusive):
-            time.sleep(SECONDS_TO_READ_BACK)  # somebody may have taken it at the same time, and undone this
-            self.confirm()
+        if not self._place.create(self._me):
+            if not self._place.take_over(self._me):
+                self._refuse()
+            log.info("%s was taken over from a call that is gone", self.url)
+        time.sleep(self._place.seconds_to_read_back)
+        self.confirm()
         self._renewing.start()
-
-    def _take_over(self) -> bool:
-        found = self._place.read()
-        if found is not None and not found.is_free:
-            return False
-        if found is not None:
-            log.info("taking %s over from a call that is gone", self.url)
-        return (found is None or self._place.remove(found.token)) and self._place.create(self._me)
 
     def _refuse(self) -> None:
         found = self._place.read()
@@ -276,8 +289,8 @@ class Lease:
                 log.warning("the lease of %s could not be renewed: %s", self.url, error)
 
     def _is_mine(self) -> bool:
-        found = self._place.read()
-        return found is not None and found.token == self._me.token
+        holder = self._place.holder()
+        return holder is not None and holder.token == self._me.token
 
     def confirm(self) -> None:
         """Refuse to go on where another call took the place over, as this one had not been heard of for too long."""
@@ -298,7 +311,8 @@ class Lease:
         """Leave the place to others."""
         self._given_back.set()
         self._renewing.join()
-        self._place.remove(self._me.token)
+        if self._is_mine():
+            self._place.remove()
 
 
 @contextmanager
