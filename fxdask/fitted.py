@@ -141,7 +141,9 @@ def open_job_store(
     if overwrite and (header is None or header["kind"] == "model"):
         # The name holds a digest of the job, so that an equal call finds what was begun, and no other does.
         begun = working_url(url, _digest(wanted)[:16])
-        if header is not None or peek_header(begun) is not None:
+        if begun == url and header is not None and _differences(header, wanted):
+            header = None  # an object store has no place beside: the earlier model goes first
+        elif header is not None or peek_header(begun) is not None:
             url, header = begun, peek_header(begun)
     needed = plan.store_bytes(staged_bytes)
     if header is not None:

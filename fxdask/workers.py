@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from distributed import Client
 
 from fxdask.errors import ClusterError, VersionMismatchWarning
 from fxdask.graph import active_client
+from fxdask.store.place import is_local, why_unseen
 
 __all__ = ["check_reachable", "check_workers"]
 
@@ -61,13 +60,15 @@ def _installed() -> Callable[[tuple[str, ...]], Mapping[str, str]]:
 
 
 def check_reachable(url: str | None, what: str) -> None:
-    """Refuse a place on this machine's disk that some worker does not see."""
+    """Refuse a place that this process sees and some worker does not."""
     client = active_client()
-    if client is None or url is None or "://" in url or not Path(url).exists():
+    if client is None or url is None or why_unseen(url):
         return
-    for address, seen in client.run(os.path.exists, os.path.abspath(url), on_error="ignore").items():
-        if not seen:
-            raise ClusterError(
-                f"the worker at {address} cannot see {what} at {url}; "
+    for address, reason in client.run(why_unseen, url, on_error="ignore").items():
+        if reason:
+            remedy = (
                 "put it on a disk that all workers share, or name it by a URL"
+                if is_local(url)
+                else "workers need the same packages, credentials and endpoint as this process"
             )
+            raise ClusterError(f"the worker at {address} cannot see {what} at {url} ({reason}); {remedy}")

@@ -108,10 +108,11 @@ def reading(url: str, name: str) -> Iterator[None]:
         raise
     except (ValueError, TypeError, KeyError, zarr.errors.BaseZarrError) as error:
         raise StoreFormatError(f"{url} is damaged: {name} cannot be read ({_flat(error)})") from error
-    except OSError as error:
+    except Exception as error:
+        if not _is_of_storage(error):
+            raise
         raise StoreReadError(
-            f"could not read {name} of {url}: {error.strerror or _flat(error)}; "
-            "once that is mended the same call takes up the work"
+            f"could not read {name} of {url}: {_reason(error)}; once that is mended the same call takes up the work"
         ) from error
 
 
@@ -122,13 +123,22 @@ def writing(url: str) -> Iterator[None]:
         yield
     except FxdaskError:
         raise
-    except OSError as error:
-        reason = error.strerror or _flat(error)
-        if error.errno == errno.ENOSPC:
+    except Exception as error:
+        if not _is_of_storage(error):
+            raise
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             remedy = "free some room and make the same call again: it takes up the work"
         else:
             remedy = "once that is mended the same call takes up the work"
-        raise StoreWriteError(f"could not write to {url}: {reason}; {remedy}") from error
+        raise StoreWriteError(f"could not write to {url}: {_reason(error)}; {remedy}") from error
+
+
+def _is_of_storage(error: BaseException) -> bool:
+    return isinstance(error, OSError) or _is_of_client(error)
+
+
+def _reason(error: BaseException) -> str:
+    return (isinstance(error, OSError) and error.strerror) or _flat(error)
 
 
 def _flat(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,6 @@ import zarr
 import zarr.errors
 from numpy.typing import NDArray
 from zarr.core.sync import sync
-from zarr.storage import FsspecStore
 
 from fxdask.errors import (
     DiskSpaceError,
@@ -25,7 +25,7 @@ from fxdask.plan import format_bytes
 from fxdask.store.faults import persistent, reading, writing
 from fxdask.store.layout import FORMAT, MANIFEST
 from fxdask.store.manifest import Manifest, has_manifest, write_manifest
-from fxdask.store.place import beside, is_local, is_partial
+from fxdask.store.place import beside, is_local, is_partial, object_store, zarr_place
 
 __all__ = [
     "Mode",
@@ -60,8 +60,14 @@ def peek_header(url: str) -> dict[str, Any] | None:
 
 
 def _look(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
+    with reading(url, "the header"):
+        return _looked(url, mode)
+
+
+def _looked(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
+    place = zarr_place(url)
     try:
-        group = zarr.open_group(url, mode=mode)
+        group = zarr.open_group(place, mode=mode)
     except (FileNotFoundError, zarr.errors.GroupNotFoundError, zarr.errors.ContainsArrayError):
         if _is_occupied(url):
             raise StoreExistsError(f"{url} exists but is not an fxdask store; choose another path") from None
@@ -134,7 +140,8 @@ def begin_group(url: str, kind: str) -> zarr.Group:
     """An empty group in place of whatever fxdask store was there; until it has a header it counts as nothing."""
     with writing(url):
         aside = _move_aside(url)
-        group = zarr.open_group(url, mode="w", attributes={HEADER: {"kind": kind, "format": FORMAT, "begun": True}})
+        begun: Any = {HEADER: {"kind": kind, "format": FORMAT, "begun": True}}
+        group = zarr.open_group(zarr_place(url), mode="w", attributes=begun)
         _discard(aside)
         return group
 
@@ -179,12 +186,8 @@ def move_into_place(url: str, final: str) -> None:
 
 def refuse_foreign_files(url: str, names: Iterable[str]) -> None:
     """Refuse to replace a store in whose folder there is something that fxdask did not put there."""
-    if not is_local(url):
-        return
     own = {"zarr.json", MANIFEST.name, *(name.partition("/")[0] for name in names)}
-    foreign = sorted(
-        entry.name for entry in Path(url).iterdir() if entry.name not in own and not is_partial(entry.name)
-    )
+    foreign = sorted(name for name in _entries(url) if name not in own and not is_partial(name))
     if foreign:
         raise StoreExistsError(
             f"{url} holds {', '.join(foreign[:3])}, which fxdask did not put there; "
@@ -192,12 +195,22 @@ def refuse_foreign_files(url: str, names: Iterable[str]) -> None:
         )
 
 
+def _entries(url: str) -> list[str]:
+    if is_local(url):
+        return os.listdir(url)
+
+    async def listed() -> list[str]:
+        return [name async for name in object_store(url).list_dir("")]
+
+    return sync(listed())
+
+
 def remove_group(url: str) -> None:
     """Take away a store that this call created."""
     if is_local(url):
         shutil.rmtree(url, ignore_errors=True)
     else:
-        sync(FsspecStore.from_url(url).delete_dir(""))
+        sync(object_store(url).delete_dir(""))
 
 
 def check_room(url: str, needed_bytes: int) -> None:
@@ -217,6 +230,6 @@ def check_room(url: str, needed_bytes: int) -> None:
 
 def _is_occupied(url: str) -> bool:
     if not is_local(url):
-        return not sync(FsspecStore.from_url(url).is_empty(""))
+        return not sync(object_store(url).is_empty(""))
     place = Path(url)
     return place.is_file() or (place.is_dir() and any(place.iterdir()))

@@ -27,11 +27,10 @@ from uuid import uuid4
 import psutil
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
-from zarr.storage import FsspecStore
 
 from fxdask.errors import StoreExistsError
 from fxdask.store.faults import writing
-from fxdask.store.place import beside, is_local, is_partial
+from fxdask.store.place import beside, is_local, is_partial, object_store
 
 __all__ = ["Lease", "only_one_at_a_time"]
 
@@ -212,7 +211,7 @@ class ObjectOfLease:
 
     def __init__(self, url: str) -> None:
         folder, _, self._name = url.rpartition("/")
-        self._store = FsspecStore.from_url(folder)
+        self._store = object_store(folder)
         self.created_at = 0.0
 
     def create(self, holder: Holder) -> bool:

@@ -1,12 +1,29 @@
-"""Where stores are: paths and URLs."""
+"""Where stores and samples are: paths and URLs, and Zarr's way to both."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
-__all__ = ["beside", "is_local", "is_partial", "store_url", "working_url"]
+import fsspec
+from zarr.storage import FsspecStore
 
+from fxdask.errors import InvalidInputError
+
+__all__ = [
+    "beside",
+    "files_at",
+    "is_local",
+    "is_partial",
+    "object_store",
+    "store_url",
+    "why_unseen",
+    "working_url",
+    "zarr_place",
+]
+
+FRESH = {"use_listings_cache": False}
 PARTIAL_FILE = re.compile(r"\.[0-9a-f]{32}\.partial$")
 """How Zarr names a file until it is whole."""
 
@@ -25,6 +42,39 @@ def is_local(url: str) -> bool:
 def is_partial(name: str) -> bool:
     """Whether this is a file that its writer has not finished, or never will."""
     return bool(PARTIAL_FILE.search(name))
+
+
+def zarr_place(url: str) -> str | FsspecStore:
+    """What Zarr opens for this address."""
+    return url if is_local(url) else object_store(url)
+
+
+def object_store(url: str) -> FsspecStore:
+    """What is behind a URL, through fsspec.
+
+    Listings are not remembered: other processes write what this one looks for.
+    """
+    try:
+        return FsspecStore.from_url(url, storage_options=FRESH)
+    except ImportError as error:
+        remedy = "pip install 'fxdask[s3]'" if url.startswith("s3://") else "install that"
+        raise InvalidInputError(f"{url} needs a package that is not here ({error}); {remedy}") from error
+    except ValueError as error:
+        raise InvalidInputError(f"{url} is no place that fxdask can reach: {error}") from error
+
+
+def files_at(url: str) -> tuple[Any, str]:
+    """A path or URL -> the file system that it is on, and its path there."""
+    return fsspec.core.url_to_fs(url, **({} if is_local(url) else FRESH))
+
+
+def why_unseen(url: str) -> str:
+    """In words, why this process does not see what is at an address; nothing where it does."""
+    try:
+        files, path = files_at(url)
+        return "" if files.exists(path) else "it is not there"
+    except Exception as error:  # of whatever client the URL is for
+        return " ".join(str(error).split())
 
 
 def beside(url: str, word: str) -> str:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import zarr
@@ -14,9 +14,10 @@ import zarr.errors
 from numpy.typing import NDArray
 from zarr.buffer.cpu import NDBuffer
 
-from fxdask.errors import InvalidInputError, StoreFormatError
+from fxdask.errors import InvalidInputError, StoreFormatError, StoreReadError
 from fxdask.plan import rows_per_read
-from fxdask.store.faults import persistent
+from fxdask.store.faults import persistent, reading
+from fxdask.store.place import files_at, is_local, zarr_place
 
 __all__ = [
     "NpyAddress",
@@ -53,22 +54,35 @@ class ZarrAddress:
     @persistent
     def open(self) -> zarr.Array:
         """The array, opened for reading."""
+        place = zarr_place(self.url)
         try:
-            return zarr.open_array(self.url, path=self.path, mode="r")
-        except (FileNotFoundError, zarr.errors.BaseZarrError) as error:
-            raise InvalidInputError(f"there is no Zarr array at {self.url}{self.path and '/' + self.path}") from error
+            with reading(self.url, "the array"):
+                return zarr.open_array(place, path=self.path, mode="r")
+        except (StoreFormatError, StoreReadError) as error:
+            if isinstance(error.__cause__, (FileNotFoundError, zarr.errors.BaseZarrError)):
+                where = f"{self.url}{self.path and '/' + self.path}"
+                raise InvalidInputError(f"there is no Zarr array at {where}") from error
+            raise
 
 
 @dataclass(frozen=True)
 class NpyAddress:
-    """A .npy file. Rows are read, never memory-mapped: mapped pages count as a worker's memory."""
+    """A .npy file, by path or URL. Rows are read, never memory-mapped: mapped pages count as a worker's memory."""
 
     file: str
 
+    def open(self) -> BinaryIO:
+        """The file, to be read from any place; without a buffer that would be filled for every row."""
+        if is_local(self.file):
+            return open(self.file, "rb", buffering=0)
+        files, path = files_at(self.file)
+        return files.open(path, "rb", cache_type="none")
+
+    @persistent
     def header(self) -> tuple[tuple[int, ...], np.dtype, int]:
         """Shape, type and the place of the first value."""
         try:
-            with open(self.file, "rb") as stream:
+            with self.open() as stream:
                 version = np.lib.format.read_magic(stream)
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 shape, fortran_order, dtype = read(stream)
@@ -82,7 +96,7 @@ class NpyAddress:
         if dtype.hasobject:
             raise InvalidInputError(f"{self.file} holds Python objects, not numbers")
         needed = first + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-        size = Path(self.file).stat().st_size
+        size = files_at(self.file)[0].size(files_at(self.file)[1])
         if size < needed:
             raise InvalidInputError(f"{self.file} is cut short: it has {size} bytes but its header promises {needed}")
         return shape, dtype, first
@@ -94,8 +108,8 @@ Source = NDArray | ZarrAddress | NpyAddress
 def address_of_path(path: str | Path) -> ZarrAddress | NpyAddress:
     """A path or URL of a Zarr array or a .npy file -> its address."""
     text = str(path)
-    if "://" in text:
-        return ZarrAddress(text)
+    if not is_local(text):
+        return NpyAddress(text) if text.endswith(".npy") else ZarrAddress(text.rstrip("/"))
     place = Path(text).expanduser().absolute()
     if not place.exists():
         raise InvalidInputError(f"there is no file or folder {text}")
@@ -130,6 +144,8 @@ def source_of_zarr(array: zarr.Array) -> Source:
     """An open Zarr array -> its address, or its values where no other process could find it."""
     if isinstance(array.store, zarr.storage.LocalStore):
         return ZarrAddress(str(Path(array.store.root).absolute()), array.path)
+    if isinstance(array.store, zarr.storage.FsspecStore) and not array.store.fs.storage_options:
+        return ZarrAddress(array.store.fs.unstrip_protocol(array.store.path), array.path)
     return np.asarray(array[...])
 
 
@@ -162,16 +178,19 @@ def rows_per_chunk(source: Source) -> int:
 def fingerprint(source: Source) -> str | None:
     """A digest that changes when a file of the samples does: of names, sizes and times, not of the values.
 
-    None where there are no local files to look at.
+    None where there are no files to look at, or where these have no times.
     """
-    if isinstance(source, np.ndarray) or (isinstance(source, ZarrAddress) and "://" in source.url):
+    if isinstance(source, np.ndarray):
         return None
-    place = Path(source.file if isinstance(source, NpyAddress) else f"{source.url}/{source.path}")
-    files = [place] if place.is_file() else sorted(file for file in place.rglob("*") if file.is_file())
-    digest = hashlib.sha256(str(place).encode())
-    for file in files:
-        found = file.stat()
-        digest.update(f"{file.relative_to(place)}\0{found.st_size}\0{found.st_mtime_ns}\n".encode())
+    place = source.file if isinstance(source, NpyAddress) else f"{source.url}/{source.path}".rstrip("/")
+    files, path = files_at(place)
+    digest = hashlib.sha256(place.encode())
+    for name, found in sorted(files.find(path, detail=True).items()):
+        # Object stores name an object's content by a tag; elsewhere its time tells that it changed.
+        changed = found.get("ETag") or found.get("LastModified") or found.get("mtime")
+        if changed is None:
+            return None
+        digest.update(f"{name.removeprefix(path)}\0{found['size']}\0{changed}\n".encode())
     return digest.hexdigest()
 
 
@@ -265,11 +284,11 @@ def _npy_reader(source: NpyAddress, room: Room) -> RowReader:
     def read(start: int, stop: int) -> NDArray:
         rows = room((max(0, min(stop, shape[0]) - start), *shape[1:]), dtype)
         into = rows.reshape(-1).view(np.uint8)
-        with open(source.file, "rb", buffering=0) as stream:
+        with source.open() as stream:
             stream.seek(first + start * bytes_per_row)
             n_read = 0
             while n_read < len(into):
-                count = stream.readinto(into[n_read:].data)
+                count = stream.readinto(into[n_read:].data)  # type: ignore[attr-defined]
                 if not count:
                     raise InvalidInputError(f"{source.file} ended before row {stop}")
                 n_read += count
