@@ -5,6 +5,8 @@ and dask-jobqueue. It starts the workers as jobs, fits, and ends them. A job tha
 and if this program ends before the fit does, the same call goes on from what the store has.
 """
 
+import signal
+import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,4 +93,6 @@ def main() -> fxdask.FisherNetworkClassifier:
 
 
 if __name__ == "__main__":
+    # kill, and Slurm where this is a job itself, end a program at once; this way it ends its jobs first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end; the same call goes on from the store"))
     main()
