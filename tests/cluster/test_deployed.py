@@ -230,9 +230,11 @@ def ssh_config(tmp_path):
     trial = subprocess.run([sshd, "-t", "-f", folder / "sshd"], capture_output=True, text=True, check=False)
     if trial.returncode:
         pytest.skip(f"sshd does not start here: {trial.stderr.strip()}")
-    with process([sshd, "-D", "-e", "-f", str(folder / "sshd")], folder):
+    with process([sshd, "-D", "-e", "-f", str(folder / "sshd")], folder) as server:
         wait_until(lambda: "listening" in (folder / "log").read_text(), "sshd listens")
         yield folder / "client"
+        for left in psutil.Process(server.pid).children(recursive=True):  # by a test that failed
+            left.kill()
 
 
 def certificates(tmp_path):
