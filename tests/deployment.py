@@ -1,0 +1,81 @@
+"""What stands in deploy/, for the tests."""
+
+import importlib.util
+import json
+import re
+import shlex
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+DOCKERFILE = DEPLOY / "Dockerfile"
+COMPOSE = DEPLOY / "compose" / "compose.yaml"
+READMES = sorted(DEPLOY.rglob("README.md"))
+KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+
+
+def instructions(dockerfile):
+    """(instruction, words) of each, with continued lines put together and comments left out."""
+    lines = [line for line in dockerfile.splitlines() if not line.lstrip().startswith("#")]
+    whole = "\n".join(lines).replace("\\\n", " ")
+    return [(line.split()[0], line.split(maxsplit=1)[1].strip()) for line in whole.splitlines() if line.strip()]
+
+
+def healthcheck():
+    """The words of the image's health check."""
+    (options,) = [words for name, words in instructions(DOCKERFILE.read_text()) if name == "HEALTHCHECK"]
+    return json.loads(options[options.index("[") :])
+
+
+def services():
+    return yaml.safe_load(COMPOSE.read_text())["services"]
+
+
+def resource(name):
+    return yaml.safe_load((DEPLOY / "kubernetes" / name).read_text())
+
+
+def pods():
+    """Each part's pod on Kubernetes."""
+    spec = resource("cluster.yaml")["spec"]
+    job = resource("job.yaml")["spec"]["template"]["spec"]
+    return {"scheduler": spec["scheduler"]["spec"], "worker": spec["worker"]["spec"], "job": job}
+
+
+def commands(way):
+    """The command of each part, as compose or Kubernetes would start it."""
+    if way == "compose":
+        return {part: service["command"] for part, service in services().items()}
+    return {part: pod["containers"][0]["args"] for part, pod in pods().items()}
+
+
+def option(words, name):
+    """What follows an option in a command."""
+    return words[words.index(name) + 1]
+
+
+def shell_blocks(readme):
+    return re.findall(r"```bash\n(.*?)```", readme.read_text(), re.DOTALL)
+
+
+def documented_commands(program):
+    """(README, words) of each call of a program in the READMEs, by itself or as the end of another command.
+
+    A name that is the last word of its line is no call.
+    """
+    for readme in READMES:
+        for line in "".join(shell_blocks(readme)).splitlines():
+            words = shlex.split(line, comments=True)
+            for start, word in enumerate(words[:-1]):
+                if word == program or word.endswith((f"/bin/{program}", f"/ssh/{program}")):
+                    yield readme, words[start + 1 :]
+
+
+def script(name):
+    """A Python file of deploy/ as a module of its own: its constants may be changed."""
+    spec = importlib.util.spec_from_file_location(Path(name).stem, DEPLOY / name)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
