@@ -40,6 +40,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+MOST_LABEL_BYTES = 2**18
+
 
 @dataclass(frozen=True)
 class FitSettings:
@@ -149,6 +151,7 @@ def open_job_store(
     if header is not None:
         _refuse_other_job(url, header, wanted)
         store = ModelStore.open(url, "r+", finished=False)
+        store.check_plan(plan)
         _check_stored_canaries(store, settings.seed, plan)
         if not header["finished"]:
             check_room(url, int(needed * (1 - store.blocks_done().mean())))
@@ -288,7 +291,10 @@ def load_model(url: str) -> FittedModel:
 
 def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> FitJob:
     header, sizes = store.header, store.header["sizes"]
-    codes = store.read("labels").astype(np.min_scalar_type(n_classes - 1))
+    labels = store.read("labels")
+    if labels.size == 0 or labels.min() < 0 or labels.max() >= n_classes:
+        raise ValueError(f"labels outside of the {n_classes} classes")
+    codes = labels.astype(np.min_scalar_type(n_classes - 1))
     counts = tuple(int(count) for count in np.bincount(codes, minlength=n_classes))
     scale = store.read("scale") if settings.normalize == "feature" else None
     return FitJob(
@@ -335,4 +341,7 @@ def _classes_to_json(classes: NDArray) -> dict[str, Any]:
 
 
 def _classes_from_json(stored: Mapping[str, Any]) -> NDArray:
-    return np.array(stored["values"], dtype=np.dtype(stored["dtype"]))
+    dtype = np.dtype(stored["dtype"])
+    if dtype.itemsize > MOST_LABEL_BYTES:
+        raise ValueError(f"classes of type {dtype}")
+    return np.array(stored["values"], dtype=dtype)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fxdask.errors import StoreFormatError
 from fxdask.fitted import load_model
 from fxdask.network import FisherNetworkClassifier
+from fxdask.parameters import checked_settings
 from fxdask.store.place import store_url
 
 __all__ = ["load"]
@@ -35,7 +37,7 @@ def load(store: str | Path) -> FisherNetworkClassifier:
     model = load_model(store_url(store))
     settings = model.settings
     priors = settings.priors if isinstance(settings.priors, str) else list(settings.priors)
-    return FisherNetworkClassifier(
+    classifier = FisherNetworkClassifier(
         settings.n_nodes,
         settings.n_selected,
         criterion=settings.criterion,
@@ -52,4 +54,9 @@ def load(store: str | Path) -> FisherNetworkClassifier:
         keep_weights=settings.keep_weights,
         nodes_per_block=model.job.plan.nodes_per_block,
         random_state=settings.seed,
-    )._adopt(model)
+    )
+    try:
+        checked_settings(classifier, None)
+    except ValueError as error:
+        raise StoreFormatError(f"{store} is damaged: its header makes no sense ({error})") from error
+    return classifier._adopt(model)

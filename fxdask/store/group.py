@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +31,9 @@ from fxdask.store.place import beside, is_local, is_partial, object_store, zarr_
 __all__ = [
     "Mode",
     "begin_group",
+    "check_backed",
     "check_room",
+    "count_files",
     "finish_group",
     "has_chunk",
     "move_into_place",
@@ -45,6 +48,7 @@ __all__ = [
 
 HEADER = "fxdask"
 KINDS = ("model", "scores")
+OWN_CODECS = (("BytesCodec", "Crc32cCodec"), ("VLenUTF8Codec", "Crc32cCodec"))
 
 Mode = Literal["r", "r+"]
 
@@ -67,7 +71,8 @@ def _look(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
 def _looked(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
     place = zarr_place(url)
     try:
-        group = zarr.open_group(place, mode=mode)
+        # Version 2 has codecs that unpickle; fxdask never wrote it.
+        group = zarr.open_group(place, mode=mode, zarr_format=3)
     except (FileNotFoundError, zarr.errors.GroupNotFoundError, zarr.errors.ContainsArrayError):
         if _is_occupied(url):
             raise StoreExistsError(f"{url} exists but is not an fxdask store; choose another path") from None
@@ -118,6 +123,9 @@ def stored_array(group: zarr.Group, url: str, name: str) -> zarr.Array:
         array = group.get(name)
     if not isinstance(array, zarr.Array):
         raise StoreFormatError(f"{url} is damaged: it has no array {name}")
+    codecs = tuple(type(codec).__name__ for codec in array.metadata.codecs)  # type: ignore[union-attr]
+    if codecs not in OWN_CODECS:
+        raise StoreFormatError(f"{url} is damaged: {name} is encoded by {', '.join(codecs)}, which fxdask never does")
     return array.with_config({"write_empty_chunks": True})
 
 
@@ -125,6 +133,28 @@ def stored_array(group: zarr.Group, url: str, name: str) -> zarr.Array:
 def has_chunk(array: zarr.Array, index: tuple[int, ...]) -> bool:
     """Whether a chunk is there by name: where it is not, Zarr reads zeros without a word."""
     return sync((array.store_path / array.metadata.encode_chunk_key(index)).exists())
+
+
+@persistent
+def check_backed(array: zarr.Array, index: tuple[int, ...], url: str) -> None:
+    """Refuse a chunk that claims more values than its file has bytes, before room for them is made."""
+    claimed = math.prod(array.chunks) * array.dtype.itemsize
+    place = array.store_path / array.metadata.encode_chunk_key(index)
+    found = sync(place.store.getsize(place.path))
+    if claimed > found:
+        raise StoreFormatError(
+            f"{url} is damaged: {place.path} claims {claimed:,} bytes of values but is a file of {found:,}"
+        )
+
+
+@persistent
+def count_files(array: zarr.Array) -> int:
+    """How many files an array has besides its metadata."""
+
+    async def counted() -> int:
+        return len([name async for name in array.store.list_prefix(f"{array.path}/c") if not is_partial(name)])
+
+    return sync(counted())
 
 
 def write_together(parts: Sequence[tuple[zarr.Array, tuple[slice, ...], NDArray]]) -> None:

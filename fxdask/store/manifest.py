@@ -48,8 +48,16 @@ class Manifest:
             array = group[MANIFEST.name]
             if not isinstance(array, zarr.Array):
                 raise ValueError("it is no array")
+            if array.chunks != array.shape or array.dtype != np.uint8:
+                raise ValueError(f"it is {array.dtype} of shape {array.shape} in chunks of {array.chunks}")
+            length = sync(group.store.getsize(_key(group, CHUNK)))
+            if array.nbytes > length:
+                raise ValueError(f"it claims {array.nbytes:,} bytes but has {length:,}")
             content = json.loads(np.asarray(array[...]).tobytes())
             self._files = {name: FileFacts(int(length), str(checksum)) for name, (length, checksum) in content.items()}
+            outside = [name for name in self._files if not _is_inside(name)]
+            if outside:
+                raise ValueError(f"it names {outside[0]!r}, which is outside of the store")
         except (ValueError, TypeError, KeyError, AttributeError, OSError, zarr.errors.BaseZarrError) as error:
             raise StoreFormatError(f"{url} is damaged: its manifest cannot be read ({error})") from error
 
@@ -89,6 +97,11 @@ class Manifest:
             for name, facts in zip(known, found, strict=True)
             if facts != self._files[name]
         ]
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name leads to a file of the store, and not around it."""
+    return all(part not in ("", ".", "..") for part in name.split("/")) and not {"\\", ":", "\0"} & set(name)
 
 
 def _difference(wanted: FileFacts, found: FileFacts | None) -> str:

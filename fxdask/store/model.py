@@ -15,6 +15,8 @@ from fxdask.store.faults import persistent, reading, writing
 from fxdask.store.group import (
     Mode,
     begin_group,
+    check_backed,
+    count_files,
     finish_group,
     has_chunk,
     open_group,
@@ -38,6 +40,7 @@ class ModelStore:
         self.header = header
         self._group = group
         self._opened: dict[str, zarr.Array] = {}
+        self._lengths: dict[str, int] = dict(header.get("sizes") or {})
         # A finished model is held against its manifest wherever it is read.
         self._manifest = Manifest(group, url) if header.get("finished") else None
 
@@ -60,14 +63,7 @@ class ModelStore:
 
         Of the optional block arrays it has those that the plan keeps.
         """
-        sizes = {
-            "node": plan.n_nodes,
-            "input": plan.n_inputs,
-            "class": plan.n_classes,
-            "sample": plan.n_samples,
-            "block": plan.n_blocks,
-            "quantity": len(QUANTITIES),
-        }
+        sizes = _sizes(plan)
         group = begin_group(url, "model")
         with writing(url):
             for spec in BLOCK_ARRAYS:
@@ -79,6 +75,15 @@ class ModelStore:
         facts = {**facts, "sizes": sizes, "nodes_per_block": plan.nodes_per_block}
         store.header = write_header(group, url, "model", facts)
         return store
+
+    def check_plan(self, plan: FitPlan) -> None:
+        """Refuse a store whose header has other sizes than the plan, or blocks that cannot be."""
+        per_block, stored = self.header.get("nodes_per_block"), self.header.get("sizes")
+        if not isinstance(per_block, int) or not 1 <= per_block <= plan.n_nodes:
+            raise StoreFormatError(f"{self.url} is damaged: its header has blocks of {per_block} nodes")
+        wanted = _sizes(plan) | {"block": -(-plan.n_nodes // per_block)}
+        if stored != wanted:
+            raise StoreFormatError(f"{self.url} is damaged: its header has sizes {stored}, but its job {wanted}")
 
     # Blocks
 
@@ -149,6 +154,7 @@ class ModelStore:
             raise StoreFormatError(f"{self.url} is damaged: {name} has no chunk {block.index}")
         if self._manifest:
             self._manifest.check([self._file(name, block)])
+        check_backed(self._array(name), _index(SPECS[name], block), self.url)
         with reading(self.url, name):
             return np.asarray(self._array(name)[_along(SPECS[name], "node", block.start, block.stop)])
 
@@ -182,24 +188,18 @@ class ModelStore:
             return np.asarray(self._array(name)[...])
 
     def _check_complete(self, name: str) -> None:
-        array, spec = self._array(name), SPECS[name]
+        """Refuse an array of which something is missing, without making room for what it claims to be."""
         if self._manifest:
             self._manifest.check_array(name)
-        sizes = self.header["sizes"]
-        wrong = [
-            dimension
-            for dimension, length in zip(spec.dimensions, array.shape, strict=False)
-            if dimension in sizes and length != sizes[dimension]
-        ]
-        if len(array.shape) != len(spec.dimensions) or wrong or (spec.dtype and array.dtype != np.dtype(spec.dtype)):
-            raise StoreFormatError(
-                f"{self.url} is damaged: {name} is {array.dtype} of shape {array.shape}, "
-                "which its header does not allow"
-            )
-        if array.nchunks_initialized != array.nchunks:
-            raise StoreFormatError(
-                f"{self.url} is damaged: {name} has {array.nchunks_initialized} of its {array.nchunks} chunks"
-            )
+        array = self._array(name)
+        # Zarr looks for every chunk by name: not for more of them than there are files.
+        there = min(array.nchunks, count_files(array))
+        if there == array.nchunks:
+            there = array.nchunks_initialized
+        if there != array.nchunks:
+            raise StoreFormatError(f"{self.url} is damaged: {name} has {there} of its {array.nchunks} chunks")
+        if array.nchunks:
+            check_backed(array, (0,) * array.ndim, self.url)
 
     # Samples kept beside the blocks while fitting, for workers that cannot see the caller's memory
 
@@ -246,12 +246,39 @@ class ModelStore:
         finish_group(self._group, self.url, self.header, **facts)
 
     def _array(self, name: str) -> zarr.Array:
-        """One array, opened once: opening takes longer than writing a chunk of numbers."""
+        """One array, opened and checked once: opening takes longer than writing a chunk of numbers."""
         if name not in self._opened:
             if self._manifest:
                 self._manifest.check_metadata(name)
-            self._opened[name] = stored_array(self._group, self.url, name)
+            array = stored_array(self._group, self.url, name)
+            self._check_shape(SPECS[name], array)
+            self._opened[name] = array
         return self._opened[name]
+
+    def _check_shape(self, spec: ArraySpec, array: zarr.Array) -> None:
+        """Refuse an array that the header, or another array with the same dimension, does not allow."""
+        wrong = [
+            dimension
+            for dimension, length in zip(spec.dimensions, array.shape, strict=False)
+            if length != self._lengths.setdefault(dimension, length)
+        ]
+        if len(array.shape) != len(spec.dimensions) or wrong or (spec.dtype and array.dtype != np.dtype(spec.dtype)):
+            raise StoreFormatError(
+                f"{self.url} is damaged: {spec.name} is {array.dtype} of shape {array.shape}, "
+                "which its header or its other arrays do not allow"
+            )
+
+
+def _sizes(plan: FitPlan) -> dict[str, int]:
+    """The length of every dimension that a plan knows."""
+    return {
+        "node": plan.n_nodes,
+        "input": plan.n_inputs,
+        "class": plan.n_classes,
+        "sample": plan.n_samples,
+        "block": plan.n_blocks,
+        "quantity": len(QUANTITIES),
+    }
 
 
 def _index(spec: ArraySpec, block: NodeBlock) -> tuple[int, ...]:
