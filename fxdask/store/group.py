@@ -33,6 +33,7 @@ __all__ = [
     "Mode",
     "begin_group",
     "check_room",
+    "check_still_there",
     "finish_group",
     "has_chunk",
     "move_into_place",
@@ -139,6 +140,12 @@ def write_together(parts: Sequence[tuple[zarr.Array, tuple[slice, ...], NDArray]
         await asyncio.gather(*(array.async_array.setitem(place, values) for array, place, values in parts))
 
     sync(write_all())
+
+
+def check_still_there(url: str) -> None:
+    """Refuse a write into a store that is gone: a worker that was cut off may come late, and would make it anew."""
+    if _is_local(url) and not (Path(url) / "zarr.json").is_file():
+        raise StoreWriteError(f"{url} is gone: it was finished and moved, or taken away, while this was computed")
 
 
 def begin_group(url: str, kind: str) -> zarr.Group:

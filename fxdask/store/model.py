@@ -14,6 +14,7 @@ from fxdask.plan import FitPlan, NodeBlock, rows_per_read
 from fxdask.store.group import (
     Mode,
     begin_group,
+    check_still_there,
     finish_group,
     has_chunk,
     open_group,
@@ -83,6 +84,7 @@ class ModelStore:
 
     def write_block(self, block: NodeBlock, arrays: Mapping[str, NDArray]) -> None:
         """Write one whole chunk of every given array, then the block's mark."""
+        check_still_there(self.url)
         with writing(self.url):
             write_together(
                 [

@@ -11,6 +11,8 @@ from distributed import Client
 from fxdask import batch_score, score_plan
 from fxdask.cluster import connected
 
+SECONDS_TO_BE_BUSY = 120
+
 
 def done_files(folder):
     """One file for each block of a model, or chunk of labels, that is done in a folder."""
@@ -32,14 +34,16 @@ def wait_until_busy(address, host, folder, count):
 
         return dask_worker.ip, os.getpid(), len(dask_worker.state.executing)
 
+    deadline = time.monotonic() + SECONDS_TO_BE_BUSY
     with Client(address) as client:
-        while len(done_files(folder)) < int(count):
+        while len(done_files(folder)) < int(count) and time.monotonic() < deadline:
             time.sleep(0.02)
-        while True:
+        while time.monotonic() < deadline:
             for ip, pid, n_held in client.run(held, on_error="ignore").values():
                 if ip == host and n_held:
                     return pid
             time.sleep(0.02)
+    raise TimeoutError(f"the worker at {host} held no task")
 
 
 def score(address, model, samples, out):
