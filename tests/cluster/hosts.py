@@ -19,7 +19,7 @@ BRIDGE = "bridge0"
 def run(*words):
     """A command that must succeed, and what it prints."""
     done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.stderr}"
+    assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.stderr.strip()}"
     return done.stdout
 
 

@@ -104,7 +104,7 @@ def finished_jobs(site):
 
 def command(site, *words):
     done = subprocess.run(words, env=os.environ | site, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr.strip()}"
     return done.stdout
 
 
