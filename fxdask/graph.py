@@ -139,7 +139,12 @@ def _compute_on(
         # Released, not cancelled: a cancellation would take tasks with it that other futures of the client need.
         for future in futures:
             future.release()
-        _wait_until_idle(client, keys)
+        try:
+            _wait_until_idle(client, keys)
+        except OSError as lost:
+            raise ClusterError(
+                f"the scheduler at {client.scheduler.address} no longer answers; once it does, the same call goes on"
+            ) from lost
         raise
 
 

@@ -237,7 +237,7 @@ def test_the_caller_is_cut_off(data, undisturbed, n_pieces, tmp_path, patience):
         said, words = run.communicate(timeout=120)
         print(f"told {time.monotonic() - cut:.1f} s after the cut: {words.strip()}")
         assert (run.returncode, said) == (1, "")
-        assert words.startswith("error: ")
+        assert words.startswith(f"error: the scheduler at {address} no longer answers")
         assert words.count("\n") == 1
         hosts.mend("client")
         done = len(done_files(out))
