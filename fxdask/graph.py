@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -17,7 +19,7 @@ from dask.array import Array as DaskArray
 from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
 from dask.system import CPU_COUNT
-from distributed import Client, Future, KilledWorker, as_completed, default_client, get_worker
+from distributed import Client, Future, KilledWorker, Scheduler, as_completed, default_client, get_worker
 from numpy.typing import NDArray
 
 from fxdask import tasks
@@ -54,6 +56,8 @@ log = logging.getLogger(__name__)
 MERGE_FAN_IN = 8
 FEWEST_AT_A_TIME = 4
 SECONDS_TO_STOP = 60
+SECONDS_BETWEEN_KNOCKS = 5
+SECONDS_TO_STOP_KNOCKING = 1
 
 Progress = Callable[[int, int], None]
 """Called with (tasks done, tasks in all) whenever one is done."""
@@ -123,19 +127,60 @@ def _compute_on(
     futures = client.compute([*watched, *work], optimize_graph=False)
     watched_futures, work_futures = futures[: len(watched)], futures[len(watched) :]
     try:
-        for done, future in enumerate(as_completed(watched_futures), start=1):
-            if future.status == "error":
-                future.result()
-            if progress:
-                progress(done, len(watched))
-        return client.gather(work_futures)
+        with _knocking(client):
+            for done, future in enumerate(as_completed(watched_futures), start=1):
+                if future.status == "error":
+                    future.result()
+                if progress:
+                    progress(done, len(watched))
+            return client.gather(work_futures)
     except BaseException:
         keys = {future.key for future in futures}
         # Released, not cancelled: a cancellation would take tasks with it that other futures of the client need.
         for future in futures:
             future.release()
-        _wait_until_idle(client, keys)
+        try:
+            _wait_until_idle(client, keys)
+        except OSError as lost:
+            raise ClusterError(
+                f"the scheduler at {client.scheduler.address} no longer answers; once it does, the same call goes on"
+            ) from lost
         raise
+
+
+@contextmanager
+def _knocking(client: Client) -> Iterator[None]:
+    """Let the scheduler send every worker an empty word now and then.
+
+    A connection is given up when a word has not been answered for some time, half a minute by Dask's default. A worker
+    that is cut off while nobody has anything to tell it would be missed that long after the next word, however late.
+    """
+    stopped = threading.Event()
+
+    def knock_again_and_again() -> None:
+        while not stopped.wait(SECONDS_BETWEEN_KNOCKS):
+            try:
+                client.run_on_scheduler(_knock())
+            except Exception:
+                return  # whoever waits for the results hears of a lost scheduler; others may forbid this
+
+    thread = threading.Thread(target=knock_again_and_again, name="fxdask-knocking", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join(SECONDS_TO_STOP_KNOCKING)
+
+
+def _knock() -> Callable[[Scheduler], None]:
+    """A function that sends all workers a word; being an inner one, it travels whole to schedulers without fxdask."""
+
+    def knock(dask_scheduler: Scheduler) -> None:
+        for address in list(dask_scheduler.workers):
+            dask_scheduler.worker_send(address, {"op": "free-keys", "keys": [], "stimulus_id": "fxdask-knock"})
+
+    return knock
 
 
 def _wait_until_idle(client: Client, keys: set[Any]) -> None:

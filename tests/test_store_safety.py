@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import dask
@@ -22,9 +23,13 @@ from fxdask.errors import (
     StoreExistsError,
     StoreFormatError,
     StoreUnfinishedError,
+    StoreWriteError,
     WeightStreamError,
 )
+from fxdask.plan import NodeBlock
 from fxdask.store import model
+from fxdask.store.model import ModelStore
+from fxdask.store.scores import ScoreStore
 
 
 def test_not_finite_leaves_an_earlier_model_alone(tmp_path):
@@ -290,6 +295,26 @@ def test_an_overwrite_killed_between_its_two_renames_is_completed_by_the_same_ca
     again = fit(store=store, overwrite=True, n_nodes=60)
     assert again.fit_info_ == {}, "loaded, not fitted again"
     assert fxdask.load(store).n_nodes == 60
+
+
+@pytest.mark.parametrize("kind", ["model", "scores"])
+def test_a_late_write_does_not_bring_a_moved_store_back(kind, tmp_path):
+    """As of a worker that was cut off, and goes on when others have done its part."""
+    place = tmp_path / "store.zarr"
+    if kind == "model":
+        fit(store=place)
+        unfinish(place)
+        statistics = zarr.open_group(place)["statistics"][:]
+        late = ModelStore.open(str(place), "r+", finished=False)
+        write = partial(late.write_block, NodeBlock(0, 0, 50), {"statistics": statistics})
+    else:
+        late = ScoreStore.create(str(place), 40, 40, np.arange(2), {})
+        write = partial(late.write, 0, Y, np.zeros((40, 2)))
+    write()
+    place.rename(tmp_path / "moved.zarr")
+    with pytest.raises(StoreWriteError, match="is gone: it was finished and moved, or taken away"):
+        write()
+    assert [path.name for path in tmp_path.iterdir()] == ["moved.zarr"]
 
 
 def test_scoring_that_fails_for_any_reason_leaves_nothing(tmp_path):

@@ -21,6 +21,7 @@ from fxdask.errors import (
     StoreExistsError,
     StoreFormatError,
     StoreUnfinishedError,
+    StoreWriteError,
 )
 from fxdask.plan import format_bytes
 from fxdask.store.faults import persistent, reading, writing
@@ -33,6 +34,7 @@ __all__ = [
     "begin_group",
     "check_backed",
     "check_room",
+    "check_still_there",
     "count_files",
     "finish_group",
     "has_chunk",
@@ -164,6 +166,12 @@ def write_together(parts: Sequence[tuple[zarr.Array, tuple[slice, ...], NDArray]
         await asyncio.gather(*(array.async_array.setitem(place, values) for array, place, values in parts))
 
     sync(write_all())
+
+
+def check_still_there(url: str) -> None:
+    """Refuse a write into a store that is gone: a worker that was cut off may come late, and would make it anew."""
+    if is_local(url) and not (Path(url) / "zarr.json").is_file():
+        raise StoreWriteError(f"{url} is gone: it was finished and moved, or taken away, while this was computed")
 
 
 def begin_group(url: str, kind: str) -> zarr.Group:

@@ -16,6 +16,7 @@ from fxdask.store.group import (
     Mode,
     begin_group,
     check_backed,
+    check_still_there,
     count_files,
     finish_group,
     has_chunk,
@@ -90,6 +91,7 @@ class ModelStore:
     @persistent
     def write_block(self, block: NodeBlock, arrays: Mapping[str, NDArray]) -> None:
         """Write one whole chunk of every given array, then the block's mark."""
+        check_still_there(self.url)
         with writing(self.url):
             write_together(
                 [

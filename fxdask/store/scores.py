@@ -13,6 +13,7 @@ from fxdask.store.faults import persistent, reading, writing
 from fxdask.store.group import (
     Mode,
     begin_group,
+    check_still_there,
     finish_group,
     has_chunk,
     open_group,
@@ -60,6 +61,7 @@ class ScoreStore:
         """Write one chunk of labels and scores, at the same time: the chunk is done when both are there."""
         rows = self._rows(index, len(labels))
         plain = labels if labels.dtype.kind in "biuf" else labels.astype(object)
+        check_still_there(self.url)
         with writing(self.url):
             write_together([(self._array("scores"), rows, scores), (self._array("labels"), rows[:1], plain)])
 

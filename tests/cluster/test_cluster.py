@@ -15,11 +15,12 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from dask.delayed import delayed
 from distributed import Client, LocalCluster
 from test_store import chunk_files
 
 import fxdask
-from fxdask import FisherNetworkClassifier, score_plan
+from fxdask import FisherNetworkClassifier, graph, score_plan
 from fxdask.cluster import connected
 from fxdask.errors import ClusterError, InvalidInputError
 
@@ -254,3 +255,17 @@ def test_no_workers(tmp_path):
         connected(address),
     ):
         pass
+
+
+def test_every_worker_is_sent_a_word_while_work_goes_on(client, monkeypatch):
+    """A cable that is cut is noticed some time after the first word that gets no answer, so there must be one."""
+
+    def words(dask_worker):
+        return sum("fxdask-knock" in entry for entry in dask_worker.state.log)
+
+    monkeypatch.setattr(graph, "SECONDS_BETWEEN_KNOCKS", 0.1)
+    before = client.run(words)
+    assert graph.compute([delayed(time.sleep, pure=False)(1)]) == [None]
+    after = client.run(words)
+    assert len(after) == 2
+    assert all(after[worker] > before[worker] for worker in after)

@@ -1,0 +1,180 @@
+"""A SLURM site of one's own on loopback: daemons that take their key, configuration and state from one folder."""
+
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel")
+N_NODES = 2
+# The machine's own cores and memory do not matter (config_overrides): a node is what is written here.
+CONFIGURATION = """
+ClusterName=fxdask
+SlurmctldHost={machine}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/finished
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+MpiDefault=none
+SchedulerParameters=batch_sched_delay=0
+ReturnToService=2
+KillWait=5
+{nodes}
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+@cache
+def why_no_slurm():
+    """One sentence on what this machine lacks for a site of one's own, or nothing."""
+    missing = [name for name in NEEDED if shutil.which(name, path=_path()) is None]
+    if missing:
+        return f"a SLURM site needs the commands {', '.join(missing)}, which are not installed"
+    return None if os.geteuid() == 0 else "a SLURM site is started here by root only"
+
+
+def needs_slurm():
+    """A mark for tests that need such a site."""
+    return pytest.mark.skipif(why_no_slurm() is not None, reason=str(why_no_slurm()))
+
+
+def _path():
+    """Where daemons are looked for too, whatever the caller's PATH."""
+    return os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+
+
+@contextmanager
+def slurm_site(folder):
+    """A controller and two nodes of one CPU each, all on this machine.
+
+    Yields the environment variables with which ``sbatch`` and the like, and programs that call them, find this site.
+    """
+    folder = Path(folder)
+    site = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": _path()}
+    _configure(site, folder)
+    processes = []
+    try:
+        processes.append(_start(_munged(folder), site, folder))
+        _wait_for((folder / "munge.socket").exists, "munged", folder)
+        processes.append(_start(["slurmctld", "-D"], site, folder))
+        processes += [_start(["slurmd", "-D", "-N", name], site, folder) for name in _node_names()]
+        _wait_for(lambda: _idle_nodes(site) == N_NODES, "nodes", folder)
+        yield site
+        _end_jobs(site, folder)
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+        for process in reversed(processes):
+            process.wait(timeout=30)
+
+
+def jobs(site, *words):
+    """Jobs that run or wait, one line each, as SLURM's own command tells them; or as other words ask for them."""
+    return command(site, "squeue", "--noheader", *(words or ("--format", "%A %j %T %N %M"))).splitlines()
+
+
+def finished_jobs(site):
+    """Jobs that have ended, one line each: id, user, name, state, times, nodes."""
+    file = Path(site["SLURM_CONF"]).parent / "finished"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def command(site, *words):
+    done = subprocess.run(words, env=os.environ | site, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stderr.strip()}"
+    return done.stdout
+
+
+def _node_names():
+    return [f"node{i}" for i in range(N_NODES)]
+
+
+def _configure(site, folder):
+    machine = socket.gethostname().split(".")[0]
+    port, *ports = _free_ports(1 + N_NODES)
+    nodes = "\n".join(
+        f"NodeName={name} NodeHostname={machine} NodeAddr=127.0.0.1 Port={own} CPUs=1 RealMemory=2000 State=UNKNOWN"
+        for name, own in zip(_node_names(), ports, strict=True)
+    )
+    (folder / "state").mkdir()
+    (folder / "slurm.conf").write_text(CONFIGURATION.format(folder=folder, machine=machine, port=port, nodes=nodes))
+    (folder / "cgroup.conf").write_text(f"CgroupPlugin={_no_cgroups(site)}\n")
+    (folder / "munge.key").write_bytes(secrets.token_bytes(128))
+    (folder / "munge.key").chmod(0o600)
+
+
+def _no_cgroups(site):
+    """Control groups are not for a test to touch: none in new versions, in old ones what does nothing unless asked."""
+    major = int(re.search(r"(\d+)\.", command(site, "slurmd", "-V"))[1])
+    return "disabled" if major >= 24 else "cgroup/v1"
+
+
+def _free_ports(count):
+    """Ports that nobody has now; all are held until the last is known, so that they differ."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+def _munged(folder):
+    files = {"socket": "munge.socket", "key-file": "munge.key", "log-file": "munge.log"}
+    files |= {"pid-file": "munge.pid", "seed-file": "munge.seed"}
+    # Forced, as it would refuse a folder below one that anybody may write to, as a temporary one is.
+    return ["munged", "--foreground", "--force", *(f"--{name}={folder / file}" for name, file in files.items())]
+
+
+def _start(words, site, folder):
+    with (folder / "daemons.log").open("a") as log:
+        return subprocess.Popen(words, env=os.environ | site, stdout=log, stderr=log, cwd=folder)
+
+
+def _idle_nodes(site):
+    found = subprocess.run(
+        ["sinfo", "--noheader", "--Node", "--format", "%T"],
+        env=os.environ | site,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return found.stdout.split().count("idle")
+
+
+def _wait_for(condition, what, folder):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come; logs are in {folder}"
+        time.sleep(0.1)
+
+
+def _end_jobs(site, folder):
+    """Those that a test has left, so that no process of theirs stays behind."""
+    for job in jobs(site, "--format", "%A"):
+        command(site, "scancel", job)
+    _wait_for(lambda: not jobs(site), "the end of all jobs", folder)

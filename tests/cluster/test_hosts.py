@@ -1,0 +1,271 @@
+"""Scheduler, workers and caller on hosts of their own, which share a file system; and what a cut cable does to them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import zarr
+
+import fxdask
+from fxdask import FisherNetworkClassifier, score_plan
+from fxdask.store.verify import verify_store
+
+from . import driver
+from .driver import done_files
+from .hosts import Network, dask_on, namespaces, needs_namespaces, network
+
+pytestmark = needs_namespaces()
+
+WORKERS = ("east", "west")
+PER_BLOCK, PER_CHUNK = 192, 1_500
+ARRAYS = {"fit": ("statistics", "selection", "selected/projections"), "score": ("labels", "scores")}
+SECONDS_TO_FINISH = 60
+SECONDS_OF_WORK_LEFT = 20
+
+
+def pytest_generate_tests(metafunc):
+    """With --full a worker is also frozen while it is cut off, or sees that its cable is out."""
+    full = metafunc.config.getoption("--full")
+    if "cutting" in metafunc.fixturenames:
+        metafunc.parametrize("cutting", ("cut", "frozen", "unplug") if full else ("cut",))
+
+
+@pytest.fixture(scope="module")
+def n_pieces(request):
+    """Blocks of a fit and chunks of a scoring: some ten seconds of work for two workers, or half of that."""
+    return 80 if request.config.getoption("--full") else 40
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory, n_pieces):
+    """Samples to fit; a model whose kernels are all summed, so that scoring takes its time; and a test set for it."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20_000, 300), dtype=np.float32)
+    X[::2] *= 1.2
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", np.arange(20_000) % 2)
+    test = rng.standard_normal((n_pieces * PER_CHUNK, 20), dtype=np.float32)
+    test[::2] *= 1.3
+    zarr.create_array(folder / "test.zarr", data=test, chunks=(PER_CHUNK, 20))
+    clf = FisherNetworkClassifier(200, 10, density="exact", store=folder / "model.zarr")
+    clf.fit(test[:1_000], np.arange(1_000) % 2)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, n_pieces, tmp_path_factory):
+    """The same two jobs on this process's threads: the stores of both."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    stores = {"fit": folder / "fit.zarr", "score": folder / "score.zarr"}
+    clf = FisherNetworkClassifier(n_pieces * PER_BLOCK, 5, nodes_per_block=PER_BLOCK, store=stores["fit"])
+    clf.fit(data / "X.npy", data / "y.npy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(score_plan, "BYTES_PER_TASK", 1)
+        fxdask.batch_score(data / "model.zarr", data / "test.zarr", stores["score"])
+    return stores
+
+
+@contextmanager
+def cluster(folder):
+    """Two workers, a scheduler and a place for the caller, each on a host of its own."""
+    folder.mkdir(exist_ok=True)
+    with (
+        network("scheduler", *WORKERS, "client") as hosts,
+        dask_on(hosts, folder, "scheduler", WORKERS) as address,
+    ):
+        ask(hosts, "wait_for_workers", address, len(WORKERS))
+        yield hosts, address
+
+
+def on_client(hosts, *words, **more):
+    """A Python program on the client's host, in words."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return hosts.start("client", sys.executable, *words, **pipes, **more)
+
+
+def told(process, seconds=180):
+    """What a program says in JSON at its end, which must be a good one."""
+    out, words = process.communicate(timeout=seconds)
+    assert process.returncode == 0, words
+    return json.loads(out)
+
+
+def ask(hosts, *words):
+    return told(on_client(hosts, driver.__file__, *words))
+
+
+def start(job, hosts, address, data, out, n_pieces, **more):
+    """A fit from the command line or a scoring from Python, on the client's host."""
+    if job == "score":
+        words = ("score", address, data / "model.zarr", data / "test.zarr", out)
+        return on_client(hosts, driver.__file__, *words, **more)
+    words = ("fit", data / "X.npy", data / "y.npy", out, "--nodes", n_pieces * PER_BLOCK, "--selected", 5)
+    words = (*words, "--nodes-per-block", PER_BLOCK, "--scheduler", address, "--json", "--quiet")
+    return on_client(hosts, "-m", "fxdask", *words, **more)
+
+
+def facts_of(found):
+    return found.get("fit", found)
+
+
+def print_evidence(job, found):
+    """What each process did, as it told itself."""
+    pieces, read, peak = (
+        next(value for name, value in found.items() if name.startswith(what))
+        for what in (("blocks_by", "chunks_by"), "bytes_read_by", "peak_bytes_by")
+    )
+    for process in sorted(pieces):
+        print(
+            f"{job} at {process}: {pieces[process]} pieces, {read[process]:,} bytes read, peak {peak[process]:,} bytes"
+        )
+    return {process.split(":")[0] for process in pieces}
+
+
+def check_values(job, got, want):
+    for name in ARRAYS[job]:
+        mine, theirs = (zarr.open_group(store, mode="r")[name][:] for store in (got, want))
+        assert np.array_equal(mine, theirs), name
+    assert not verify_store(got).damages
+
+
+def test_two_hosts_do_one_job(data, undisturbed, n_pieces, tmp_path):
+    with cluster(tmp_path) as (hosts, address):
+        for job in ARRAYS:
+            out = tmp_path / f"{job}.zarr"
+            found = facts_of(told(start(job, hosts, address, data, out, n_pieces)))
+            assert print_evidence(job, found) == set(WORKERS)
+            check_values(job, out, undisturbed[job])
+
+
+def seconds_left(files, n_pieces):
+    """Of work for both workers, at the speed that they had so far; its beginning, which is slow, counts little."""
+    times = sorted(file.stat().st_mtime for file in files)
+    return (n_pieces - len(times)) * float(np.median(np.diff(times)))
+
+
+def test_a_worker_is_cut_off(data, undisturbed, n_pieces, tmp_path, share, cutting):
+    def one(job):
+        return run_cut_off(job, data, undisturbed[job], n_pieces, tmp_path / job, share, cutting)
+
+    with ThreadPoolExecutor(2) as both:  # each with hosts of its own, as most of the time is waiting
+        found = list(both.map(one, ARRAYS))
+    if any(left > SECONDS_OF_WORK_LEFT for left, _ in found):
+        pytest.skip(f"this machine is too slow today: more than {SECONDS_OF_WORK_LEFT} s of work were left at the cut")
+    assert max(seconds for _, seconds in found) < SECONDS_TO_FINISH
+
+
+def run_cut_off(job, data, undisturbed, n_pieces, folder, share, cutting):
+    """A job with the values it must have -> seconds of work left when a worker was cut off, and seconds from there."""
+    place = folder / "out"
+    place.mkdir(parents=True)
+    with cluster(folder) as (hosts, address):
+        words = ("wait_until_busy", address, hosts.address("west"), place, int(share * n_pieces))
+        watch = on_client(hosts, driver.__file__, *words)
+        run = start(job, hosts, address, data, place / "out.zarr", n_pieces)
+        worker = json.loads(watch.stdout.readline())
+        cut_off(hosts, cutting, worker)
+        cut, files = time.monotonic(), done_files(place)
+        left = seconds_left(files, n_pieces)
+        found = facts_of(told(run))
+        seconds = time.monotonic() - cut
+        print(
+            f"{job}, {cutting} at {len(files)} of {n_pieces} pieces: {left:.1f} s of work left, done in {seconds:.1f} s"
+        )
+        print_evidence(job, found)
+        check_values(job, place / "out.zarr", undisturbed)
+        if cutting == "frozen":
+            os.kill(worker, signal.SIGCONT)
+            time.sleep(5)  # it finishes what it held, into a store that is finished
+            check_values(job, place / "out.zarr", undisturbed)
+        assert [path.name for path in place.iterdir()] == ["out.zarr"]
+        watch.communicate(timeout=60)
+    return left, seconds
+
+
+def cut_off(hosts, cutting, worker):
+    """The western host is gone for all others; its worker goes on with what it holds, or stands still."""
+    if cutting == "frozen":
+        os.kill(worker, signal.SIGSTOP)
+    getattr(hosts, "unplug" if cutting == "unplug" else "cut")("west")
+
+
+def test_a_short_cut_is_not_noticed(data, undisturbed, n_pieces, tmp_path):
+    out = tmp_path / "out.zarr"
+    with cluster(tmp_path) as (hosts, address):
+        run = start("fit", hosts, address, data, out, n_pieces)
+        wait_for_pieces(out, n_pieces // 4, run)
+        for host in ("client", "west"):
+            hosts.cut(host)
+        time.sleep(3)
+        for host in ("client", "west"):
+            hosts.mend(host)
+        found = facts_of(told(run))
+    assert found["n_blocks_resumed"] == 0  # none was sent twice
+    assert print_evidence("fit", found) == set(WORKERS)
+    check_values("fit", out, undisturbed["fit"])
+
+
+def wait_for_pieces(out, count, run):
+    deadline = time.monotonic() + 120
+    while len(done_files(out)) < count:
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def patience(request):
+    """How long a caller waits for an answer: what Dask's default is, or less, which takes less time here."""
+    return {} if request.config.getoption("--full") else {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s"}
+
+
+def test_the_caller_is_cut_off(data, undisturbed, n_pieces, tmp_path, patience):
+    out = tmp_path / "out.zarr"
+    with cluster(tmp_path) as (hosts, address):
+        run = start("fit", hosts, address, data, out, n_pieces, env=os.environ | patience)
+        wait_for_pieces(out, n_pieces // 4, run)
+        hosts.cut("client")
+        cut = time.monotonic()
+        said, words = run.communicate(timeout=120)
+        print(f"told {time.monotonic() - cut:.1f} s after the cut: {words.strip()}")
+        assert (run.returncode, said) == (1, "")
+        assert words.startswith(f"error: the scheduler at {address} no longer answers")
+        assert words.count("\n") == 1
+        hosts.mend("client")
+        done = len(done_files(out))
+        found = facts_of(told(start("fit", hosts, address, data, out, n_pieces)))
+    print(f"{done} of {n_pieces} blocks were marked; {found['n_blocks_resumed']} of them were taken over")
+    assert found["n_blocks_resumed"] >= done
+    check_values("fit", out, undisturbed["fit"])
+
+
+def test_nothing_is_left_of_a_network_that_failed(tmp_path):
+    made = []
+
+    def fail_inside():
+        with network("one", "two") as hosts:
+            made.append((hosts, hosts.start("one", "sleep", 1_000)))
+            time.sleep(0.5)
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fail_inside()
+    ((hosts, process),) = made
+    assert process.wait(timeout=10) == -signal.SIGKILL
+    assert not [name for name in namespaces() if name.startswith(hosts.mark)]
+
+
+def test_a_network_that_cannot_be_built_is_removed(monkeypatch):
+    monkeypatch.setattr(Network, "address", lambda *_: "no address")
+    before = namespaces()
+    with pytest.raises(AssertionError, match="no address"), network("one", "two"):
+        pass
+    assert namespaces() == before
