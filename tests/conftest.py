@@ -1,3 +1,6 @@
+from collections import Counter
+from pathlib import Path
+
 import numpy as np
 import pytest
 import zarr
@@ -44,15 +47,51 @@ def wide(tmp_path, monkeypatch):
 
 
 def pytest_addoption(parser):
+    parser.addoption("--cluster", action="store_true", help="only the tests of clusters, with a list of their groups")
     parser.addoption(
         "--full",
         action="store_true",
-        help="all twenty seeds of the runs whose workers are killed, and every moment at which others are",
+        help="all twenty seeds of the runs whose workers are killed, every moment at which others are, and more",
     )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what takes long unless all was asked for, and with --cluster all that is not of clusters."""
+    kept, left_out = [], []
+    for item in items:
+        wanted = is_of_cluster(item.path) or not config.getoption("--cluster")
+        short = config.getoption("--full") or item.get_closest_marker("full") is None
+        (kept if wanted and short else left_out).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
+
+
+def is_of_cluster(path):
+    return path.parent.name == "cluster"
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Which groups of cluster tests ran, and why others did not."""
+    if not config.getoption("--cluster"):
+        return
+    groups = {}
+    for outcome in ("passed", "failed", "error", "skipped"):
+        for report in terminalreporter.getreports(outcome):
+            if outcome != "passed" or report.when == "call":
+                counts, reasons = groups.setdefault(Path(report.nodeid.partition("::")[0]).stem, (Counter(), set()))
+                counts[outcome] += 1
+                if outcome == "skipped":
+                    reasons.add(report.longrepr[2].removeprefix("Skipped: "))
+    terminalreporter.section("groups of cluster tests")
+    for name, (counts, reasons) in sorted(groups.items()):
+        told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        terminalreporter.write_line(f"{name:24} {told}{''.join(f'; {reason}' for reason in sorted(reasons))}")
+    skipped = sum(counts["skipped"] > 0 for counts, _ in groups.values())
+    terminalreporter.write_line(f"{len(groups)} groups, {skipped} with tests that this machine cannot run")
 
 
 def pytest_generate_tests(metafunc):
     if "chaos_seed" in metafunc.fixturenames:
-        metafunc.parametrize("chaos_seed", range(20 if metafunc.config.getoption("--full") else 1))
+        metafunc.parametrize("chaos_seed", range(20 if metafunc.config.getoption("--full") else 2))
     if "share" in metafunc.fixturenames:
         metafunc.parametrize("share", (0.1, 0.5, 0.9) if metafunc.config.getoption("--full") else (0.5,))

@@ -4,6 +4,8 @@ import importlib.util
 import json
 import re
 import shlex
+import signal
+import sys
 from pathlib import Path
 
 import yaml
@@ -77,5 +79,23 @@ def script(name):
     """A Python file of deploy/ as a module of its own: its constants may be changed."""
     spec = importlib.util.spec_from_file_location(Path(name).stem, DEPLOY / name)
     module = importlib.util.module_from_spec(spec)
+    handler = signal.getsignal(signal.SIGINT)
     spec.loader.exec_module(module)
+    signal.signal(signal.SIGINT, handler)  # which dask-jobqueue takes for itself
     return module
+
+
+def edited_script(data, folder, queue):
+    """The script for Slurm with nothing but its three lines edited, as a user would -> the command that runs it."""
+    lines = (DEPLOY / "slurm" / "fit.py").read_text().splitlines()
+    edits = {
+        "EDIT 1 of 3": f"QUEUE, ACCOUNT = {queue!r}, None",
+        "EDIT 2 of 3": "JOBS = 2",
+        "EDIT 3 of 3": "SAMPLES, LABELS, MODEL = "
+        + ", ".join(repr(str(data / name)) for name in ("X.npy", "y.npy", "model.zarr")),
+    }
+    for mark, line in edits.items():
+        (number,) = [number for number, old in enumerate(lines) if mark in old]
+        lines[number] = line
+    (folder / "fit.py").write_text("\n".join(lines))
+    return [sys.executable, "fit.py"]

@@ -25,12 +25,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import psutil
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
 
 from fxdask.errors import StoreExistsError
 from fxdask.store.faults import writing
-from fxdask.store.place import beside, is_local, is_partial, object_store
+from fxdask.store.place import beside, files_at, is_local, is_partial
 
 __all__ = ["Lease", "only_one_at_a_time"]
 
@@ -210,8 +208,7 @@ class ObjectOfLease:
     seconds_to_read_back = 0.5
 
     def __init__(self, url: str) -> None:
-        folder, _, self._name = url.rpartition("/")
-        self._store = object_store(folder)
+        self._files, self._path = files_at(url)
         self.created_at = 0.0
 
     def create(self, holder: Holder) -> bool:
@@ -230,10 +227,10 @@ class ObjectOfLease:
 
     def read(self) -> Found | None:
         """The age is told by two machines' clocks."""
-        content = sync(self._store.get(self._name, default_buffer_prototype()))
-        if content is None:
+        try:
+            holder = Holder.from_json(self._files.cat_file(self._path))
+        except FileNotFoundError:
             return None
-        holder = Holder.from_json(content.to_bytes())
         return Found(holder, time.time() - holder.renewed if holder else SECONDS_UNTIL_FREE)
 
     def holder(self) -> Holder | None:
@@ -243,11 +240,11 @@ class ObjectOfLease:
 
     def renew(self, holder: Holder) -> None:
         """Written anew, with the time."""
-        sync(self._store.set(self._name, default_buffer_prototype().buffer.from_bytes(holder.to_json())))
+        self._files.pipe_file(self._path, holder.to_json())
 
     def remove(self) -> None:
         """Take it away."""
-        sync(self._store.delete(self._name))
+        self._files.rm_file(self._path)
 
 
 class Lease:

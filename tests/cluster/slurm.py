@@ -68,7 +68,7 @@ def _path():
 
 @contextmanager
 def slurm_site(folder):
-    """A controller and two nodes of one CPU each, all on this machine.
+    """A controller and two nodes of four CPUs each, all on this machine.
 
     Yields the environment variables with which ``sbatch`` and the like, and programs that call them, find this site.
     """
@@ -116,7 +116,7 @@ def _configure(site, folder):
     machine = socket.gethostname().split(".")[0]
     port, *ports = _free_ports(1 + N_NODES)
     nodes = "\n".join(
-        f"NodeName={name} NodeHostname={machine} NodeAddr=127.0.0.1 Port={own} CPUs=1 RealMemory=2000 State=UNKNOWN"
+        f"NodeName={name} NodeHostname={machine} NodeAddr=127.0.0.1 Port={own} CPUs=4 RealMemory=20000 State=UNKNOWN"
         for name, own in zip(_node_names(), ports, strict=True)
     )
     (folder / "state").mkdir()

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 import zarr
-from deployment import DEPLOY, commands, healthcheck, script, shell_blocks
+from deployment import DEPLOY, commands, edited_script, healthcheck, script, shell_blocks
 
 from fxdask.cluster import connected
 from fxdask.errors import ClusterError
@@ -144,25 +144,14 @@ def is_running(number):
     return psutil.pid_exists(number) and psutil.Process(number).status() != psutil.STATUS_ZOMBIE
 
 
-def edited_script(data, tmp_path):
-    """The script for Slurm with nothing but its three lines edited, as a user would."""
-    lines = (DEPLOY / "slurm" / "fit.py").read_text().splitlines()
-    edits = {
-        "EDIT 1 of 3": 'QUEUE, ACCOUNT = "here", None',
-        "EDIT 2 of 3": "JOBS = 2",
-        "EDIT 3 of 3": "SAMPLES, LABELS, MODEL = "
-        + ", ".join(repr(str(data / name)) for name in ("X.npy", "y.npy", "model.zarr")),
-    }
-    for mark, line in edits.items():
-        (number,) = [number for number, old in enumerate(lines) if mark in old]
-        lines[number] = line
-    (tmp_path / "fit.py").write_text("\n".join(lines))
-    return [sys.executable, "fit.py"]
-
-
 def test_the_slurm_script_fits_and_ends_its_jobs(slurm, data, tmp_path):
     done = subprocess.run(
-        edited_script(data, tmp_path), cwd=tmp_path, capture_output=True, text=True, check=False, timeout=SECONDS
+        edited_script(data, tmp_path, queue="here"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
     )
     assert done.returncode == 0, done.stderr
     assert f"{data / 'model.zarr'} is complete" in done.stdout
@@ -173,7 +162,7 @@ def test_the_slurm_script_fits_and_ends_its_jobs(slurm, data, tmp_path):
 
 
 def test_a_slurm_script_that_is_told_to_end_ends_its_jobs(slurm, data, tmp_path):
-    with process(edited_script(data, tmp_path), tmp_path) as fit:
+    with process(edited_script(data, tmp_path, queue="here"), tmp_path) as fit:
         wait_until(lambda: len(slurm()) == 2, "both jobs are submitted")
         fit.terminate()
         assert fit.wait(timeout=SECONDS) == 1

@@ -151,9 +151,9 @@ def seconds_left(files, n_pieces):
     return (n_pieces - len(times)) * float(np.median(np.diff(times)))
 
 
-def test_a_worker_is_cut_off(data, undisturbed, n_pieces, tmp_path, share, cutting):
+def test_a_worker_is_cut_off(data, undisturbed, n_pieces, tmp_path, cutting):
     def one(job):
-        return run_cut_off(job, data, undisturbed[job], n_pieces, tmp_path / job, share, cutting)
+        return run_cut_off(job, data, undisturbed[job], n_pieces, tmp_path / job, cutting)
 
     with ThreadPoolExecutor(2) as both:  # each with hosts of its own, as most of the time is waiting
         found = list(both.map(one, ARRAYS))
@@ -162,12 +162,12 @@ def test_a_worker_is_cut_off(data, undisturbed, n_pieces, tmp_path, share, cutti
     assert max(seconds for _, seconds in found) < SECONDS_TO_FINISH
 
 
-def run_cut_off(job, data, undisturbed, n_pieces, folder, share, cutting):
+def run_cut_off(job, data, undisturbed, n_pieces, folder, cutting):
     """A job with the values it must have -> seconds of work left when a worker was cut off, and seconds from there."""
     place = folder / "out"
     place.mkdir(parents=True)
     with cluster(folder) as (hosts, address):
-        words = ("wait_until_busy", address, hosts.address("west"), place, int(share * n_pieces))
+        words = ("wait_until_busy", address, hosts.address("west"), place, n_pieces // 2)
         watch = on_client(hosts, driver.__file__, *words)
         run = start(job, hosts, address, data, place / "out.zarr", n_pieces)
         worker = json.loads(watch.stdout.readline())
@@ -197,6 +197,7 @@ def cut_off(hosts, cutting, worker):
     getattr(hosts, "unplug" if cutting == "unplug" else "cut")("west")
 
 
+@pytest.mark.full
 def test_a_short_cut_is_not_noticed(data, undisturbed, n_pieces, tmp_path):
     out = tmp_path / "out.zarr"
     with cluster(tmp_path) as (hosts, address):
@@ -221,16 +222,11 @@ def wait_for_pieces(out, count, run):
         time.sleep(0.02)
 
 
-@pytest.fixture
-def patience(request):
-    """How long a caller waits for an answer: what Dask's default is, or less, which takes less time here."""
-    return {} if request.config.getoption("--full") else {"DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s"}
-
-
-def test_the_caller_is_cut_off(data, undisturbed, n_pieces, tmp_path, patience):
+@pytest.mark.full
+def test_the_caller_is_cut_off(data, undisturbed, n_pieces, tmp_path):
     out = tmp_path / "out.zarr"
     with cluster(tmp_path) as (hosts, address):
-        run = start("fit", hosts, address, data, out, n_pieces, env=os.environ | patience)
+        run = start("fit", hosts, address, data, out, n_pieces)
         wait_for_pieces(out, n_pieces // 4, run)
         hosts.cut("client")
         cut = time.monotonic()

@@ -176,6 +176,7 @@ def test_one_call_at_a_time(bucket):
     assert not files().exists("bucket/here/.model.zarr.lease")
 
 
+@pytest.mark.full
 def test_a_server_that_is_away_for_a_while_is_waited_for(bucket, data, local, server, monkeypatch, caplog):
     """Longer than the S3 client itself waits."""
     door = Door(int(server["AWS_ENDPOINT_URL"].rpartition(":")[2]))

@@ -1,6 +1,9 @@
 """Workers as jobs of a real SLURM, started by dask-jobqueue: fits on them, and one job cancelled in the middle."""
 
 import os
+import shutil
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -11,14 +14,17 @@ import psutil
 import pytest
 import zarr
 from dask_jobqueue import SLURMCluster
+from deployment import edited_script
 from distributed import Client
 
+import fxdask
 from fxdask import FisherNetworkClassifier
 
 from .driver import done_files
 from .slurm import command, finished_jobs, jobs, needs_slurm, slurm_site
 
 pytestmark = needs_slurm()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which dask-jobqueue has taken for itself
 
 N_BLOCKS, PER_BLOCK = 60, 192
 ARRAYS = ("statistics", "selection", "selected/projections")
@@ -38,6 +44,7 @@ def workers_of(folder):
     with (
         SLURMCluster(
             cores=1,
+            job_cpu=4,  # a whole node, so that both are used
             processes=1,
             memory="1GiB",
             walltime="00:10:00",
@@ -141,6 +148,29 @@ def test_a_job_is_cancelled_during_a_fit(site, data, undisturbed, tmp_path):
     assert len(ended) == 1
     assert "JobState=CANCELLED" in ended[0]
     check_values(clf, undisturbed)
+
+
+def test_the_script_for_users(site, data, tmp_path):
+    for file in data:
+        shutil.copy(file, tmp_path)
+    done = subprocess.run(
+        edited_script(tmp_path, tmp_path, queue="all"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{tmp_path / 'model.zarr'} is complete" in done.stdout
+    print(done.stdout)
+    expected = FisherNetworkClassifier(10_000, 10).fit(*data)
+    assert np.array_equal(fxdask.load(tmp_path / "model.zarr").divergences_, expected.divergences_)
+    ended = [line for line in finished_jobs(site) if "Name=fxdask " in line]
+    print("\n".join(ended))
+    assert len(ended) == 2
+    assert {line.split("NodeList=")[1].split()[0] for line in ended} == {"node0", "node1"}
+    assert not jobs(site)
 
 
 def test_nothing_is_left_of_a_site(tmp_path):
