@@ -161,6 +161,7 @@ def test_the_slurm_script_fits_and_ends_its_jobs(slurm, data, tmp_path):
     assert sorted(path.name for path in data.iterdir()) == ["X.npy", "model.zarr", "slurm-logs", "y.npy"]
 
 
+@pytest.mark.full
 def test_a_slurm_script_that_is_told_to_end_ends_its_jobs(slurm, data, tmp_path):
     with process(edited_script(data, tmp_path, queue="here"), tmp_path) as fit:
         wait_until(lambda: len(slurm()) == 2, "both jobs are submitted")
