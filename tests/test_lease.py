@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fxdask import FisherNetworkClassifier
-from fxdask.errors import StoreExistsError
+from fxdask.errors import StoreExistsError, StoreWriteError
 from fxdask.store import lease as lease_module
 from fxdask.store.lease import FileOfLease, Holder, Lease, only_one_at_a_time
 
@@ -184,6 +185,38 @@ def test_a_fit_sweeps_what_a_killed_one_left_and_does_not_take_it_down(url, tmp_
         file.touch()
     FisherNetworkClassifier(20, 2, store=url).fit(X, y)
     assert not any(file.exists() for file in left)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs root, for a small disk")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_full_disk_does_not_keep_the_next_call_out(small_disk):
+    url = str(small_disk / "model.zarr")
+    with suppress(OSError), (small_disk / "filler").open("wb") as filler:
+        while True:
+            filler.write(bytes(4096))
+            filler.flush()
+    with pytest.raises(StoreWriteError, match="No space left on device; free some room"), only_one_at_a_time(url):
+        pass
+    (small_disk / "filler").unlink()
+    with only_one_at_a_time(url):
+        pass
+    assert os.listdir(small_disk) == []
+
+
+def test_why_work_failed_is_told_whatever_becomes_of_the_lease(url, monkeypatch, caplog):
+    monkeypatch.setattr(FileOfLease, "remove", lambda _: 1 / 0)
+    with pytest.raises(KeyError, match="why"), only_one_at_a_time(url):
+        raise KeyError("why")
+    assert "could not be given back" in caplog.text
 
 
 def test_a_refused_fit_leaves_no_folders(tmp_path):

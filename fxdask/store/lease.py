@@ -133,8 +133,12 @@ class FileOfLease:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self._file.open("xb") as stream:
-                stream.write(holder.to_json())
-                stream.flush()
+                try:
+                    stream.write(holder.to_json())
+                    stream.flush()
+                except OSError:
+                    self.remove()  # a full disk: empty, it would keep everybody out
+                    raise
                 self.created_at = os.fstat(stream.fileno()).st_mtime
         except FileExistsError:
             return False
@@ -323,5 +327,7 @@ def only_one_at_a_time(url: str) -> Iterator[Lease]:
     try:
         yield lease
     finally:
-        with writing(url):
+        try:
             lease.give_back()
+        except Exception as error:  # of whatever client: why the work failed matters more, and leases end by themselves
+            log.warning("the lease of %s could not be given back: %s", url, error)
