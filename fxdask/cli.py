@@ -232,7 +232,9 @@ def score(
         "seconds": round(result.seconds, 3),
         "samples_per_second": round(result.samples_per_second),
         "share_decided_by_exact_sums": result.exact_share,
-        "peak_bytes": max(result.peak_bytes_by_process.values(), default=0),
+        "chunks_by_process": result.chunks_by_process,
+        "bytes_read_by_process": result.bytes_read_by_process,
+        "peak_bytes_by_process": result.peak_bytes_by_process,
     }
     if result.confusion is not None and result.labels is not None:
         names = [str(label) for label in result.labels.tolist()]

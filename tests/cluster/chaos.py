@@ -44,7 +44,10 @@ class Killer(threading.Thread):
 
 
 @contextmanager
-def timed(name):
+def timed(name, at_least=0):
+    """Prints how long something took; what is over too soon shows nothing, so it fails."""
     started = time.perf_counter()
     yield
-    print(f"{name}: {time.perf_counter() - started:.1f} s", flush=True)
+    seconds = time.perf_counter() - started
+    print(f"{name}: {seconds:.1f} s", flush=True)
+    assert seconds >= at_least
