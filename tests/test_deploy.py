@@ -150,6 +150,12 @@ def copied_files():
                 yield from (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
 
 
+def test_the_extras_of_the_image_exist():
+    (default,) = [words for name, words in instructions(DOCKERFILE.read_text()) if name == "ARG"]
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(default.removeprefix("EXTRAS=").split(",")) <= set(known)
+
+
 def test_dockerignore_lets_through_what_is_copied_and_nothing_else():
     ignored = (ROOT / ".dockerignore").read_text()
     copied = {path.relative_to(ROOT) for path in copied_files()}
