@@ -265,13 +265,14 @@ def load_model(url: str) -> FittedModel:
         job = _stored_job(store, settings, len(classes))
         names, source_counts = header["names"], np.asarray(header["source_counts"], dtype=np.int64)
         digest, bandwidth_fallbacks = header["identity"]["samples"], header["bandwidth_fallbacks"]
-        if min(job.plan.n_nodes, job.plan.n_inputs, job.plan.nodes_per_block) < 1 or len(classes) != len(job.priors):
-            raise ValueError("sizes that fit together")
+        _check_sizes(settings, job.plan, len(classes), len(job.priors), names, bandwidth_fallbacks)
     except StoreFormatError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise StoreFormatError(f"{url} is damaged: its header makes no sense ({error})") from error
     selected = store.read("selection")
+    if selected.shape[1] != settings.n_selected or not (selected.min() >= -1 and selected.max() < job.plan.n_nodes):
+        raise StoreFormatError(f"{url} is damaged: its selection is not of {settings.n_selected} of its nodes")
     return FittedModel(
         settings,
         classes,
@@ -287,6 +288,20 @@ def load_model(url: str) -> FittedModel:
         {},
         None if names is None else np.asarray(names, dtype=object),
     )
+
+
+def _check_sizes(
+    settings: FitSettings, plan: FitPlan, n_classes: int, n_priors: int, names: Any, fallbacks: Any
+) -> None:
+    """Refuse a header whose parts do not fit together."""
+    if min(plan.n_nodes, plan.n_inputs, plan.nodes_per_block) < 1 or n_classes != n_priors:
+        raise ValueError("sizes that fit together")
+    if settings.n_nodes != plan.n_nodes:
+        raise ValueError(f"{settings.n_nodes} nodes were asked for, and there are {plan.n_nodes}")
+    if names is not None and not (isinstance(names, list) and len(names) == plan.n_inputs):
+        raise ValueError(f"names of {plan.n_inputs} inputs")
+    if not isinstance(fallbacks, dict):
+        raise ValueError("counts of fallbacks")
 
 
 def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> FitJob:
@@ -344,4 +359,6 @@ def _classes_from_json(stored: Mapping[str, Any]) -> NDArray:
     dtype = np.dtype(stored["dtype"])
     if dtype.itemsize > MOST_LABEL_BYTES:
         raise ValueError(f"classes of type {dtype}")
+    if dtype.kind == "O" and not all(isinstance(value, str) for value in stored["values"]):
+        raise ValueError("classes that are no texts")
     return np.array(stored["values"], dtype=dtype)

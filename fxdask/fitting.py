@@ -42,7 +42,7 @@ from fxdask.resources import measured_resources
 from fxdask.store.group import move_into_place, peek_header, remove_group
 from fxdask.store.lease import Lease, only_one_at_a_time
 from fxdask.store.model import ModelStore
-from fxdask.store.samples import ZarrAddress, decoded_bytes, place_of
+from fxdask.store.samples import ZarrAddress, decoded_bytes, is_still_there, place_of
 from fxdask.tasks import FitSummary
 from fxdask.workers import check_reachable
 
@@ -175,9 +175,10 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
     check_reachable(store.url, "the store")
     fit = replace(fit, job=_in_store(fit.job, store))
     try:
-        fitted = _run(fit, _stage(store, samples) if staged else samples.handle, store)
+        fitted = _run(fit, _stage(store, samples) if staged else samples.handle, store, lease)
     except InvalidInputError:
-        if created:
+        # Samples that are bad will stay so; what was done from samples that only went away will be of use.
+        if created and is_still_there(samples.handle):
             remove_group(store.url)
         raise
     lease.confirm()
@@ -185,7 +186,7 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
     return replace(fitted, job=replace(fitted.job, store=url))
 
 
-def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
+def _run(fit: _Fit, handle: Handle, store: ModelStore | None, lease: Lease | None = None) -> FittedModel:
     """All blocks, the selection, and with a store its last arrays and its mark."""
     job, samples = fit.job, fit.data.samples
     log.info("fitting %d nodes in %d blocks of %d", job.plan.n_nodes, job.plan.n_blocks, job.plan.nodes_per_block)
@@ -208,6 +209,8 @@ def _run(fit: _Fit, handle: Handle, store: ModelStore | None) -> FittedModel:
         divergences = np.concatenate([summary.divergences[i] for i in range(job.plan.n_blocks)], axis=1)
     else:
         divergences = store.read_quantity("divergence")
+        if lease:
+            lease.confirm()
         finish_store(store, job, network, density_error, summary, bandwidth_fallbacks)
     info = {
         "seconds": time.perf_counter() - fit.started,

@@ -102,6 +102,26 @@ def compute(
     ``watched`` tasks (the work itself by default) count as progress; ``here`` keeps work on
     data of this process in this process, whatever cluster there is.
     """
+    try:
+        return _compute(work, progress, watched, here=here)
+    except KilledWorker as error:
+        raise _workers_died(error) from error
+
+
+def _workers_died(error: KilledWorker) -> ClusterError:
+    return ClusterError(
+        f"workers died again and again, and nothing was finished in between (the last one was at "
+        f"{error.last_worker.address}); they may lack memory: their logs tell, and the same call goes on"
+    )
+
+
+def _compute(
+    work: Sequence[Any],
+    progress: Progress | None,
+    watched: Sequence[Delayed] | None,
+    *,
+    here: bool,
+) -> list[Any]:
     if not work:
         return []
     watched = work if watched is None else watched
@@ -161,8 +181,10 @@ def _knocking(client: Client) -> Iterator[None]:
         while not stopped.wait(SECONDS_BETWEEN_KNOCKS):
             try:
                 client.run_on_scheduler(_knock())
-            except Exception:
-                return  # whoever waits for the results hears of a lost scheduler; others may forbid this
+            except (
+                Exception
+            ) as error:  # whoever waits for the results hears of a lost scheduler; others may forbid this
+                log.debug("the scheduler did not knock: %s", error)
 
     thread = threading.Thread(target=knock_again_and_again, name="fxdask-knocking", daemon=True)
     thread.start()
@@ -228,14 +250,11 @@ def compute_despite_losses(
     while True:
         work, watched = make_work()
         try:
-            return compute(work, progress, watched, here=here)
+            return _compute(work, progress, watched, here=here)
         except KilledWorker as error:
             now = n_done()
             if now <= before:
-                raise ClusterError(
-                    f"workers died again and again, and nothing was finished in between (the last one was at "
-                    f"{error.last_worker.address}); they may lack memory: their logs tell, and the same call goes on"
-                ) from error
+                raise _workers_died(error) from error
             log.warning("workers were lost; %d pieces of work are done, the others are sent again", now)
             before = now
 

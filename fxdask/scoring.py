@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from dask.array import Array as DaskArray
 from numpy.typing import NDArray
 
 from fxdask import score_graph
-from fxdask.errors import InvalidInputError, StoreExistsError, StoreFormatError
+from fxdask.errors import FxdaskError, InvalidInputError, StoreExistsError, StoreFormatError
 from fxdask.graph import active_client
 from fxdask.inputs import Samples, as_labels, as_samples, check_test_samples, checked_length, plain_labels
 from fxdask.kernels.decision import FittedNetwork
@@ -36,7 +37,7 @@ from fxdask.store.group import (
 from fxdask.store.layout import SCORE_ARRAYS
 from fxdask.store.lease import Lease, only_one_at_a_time
 from fxdask.store.place import store_url, working_url
-from fxdask.store.samples import fingerprint, rows_per_chunk
+from fxdask.store.samples import fingerprint, is_still_there, rows_per_chunk
 from fxdask.store.scores import ScoreStore
 from fxdask.workers import check_reachable
 
@@ -210,14 +211,17 @@ def _score_into(
         with progress_bar("scoring", shown=verbose, unit="samples", n_units=samples.n_samples) as progress:
             summary = score_graph.score(job, samples.handle, plan, None if truth is None else truth.codes, progress)
         accuracy = _accuracy(summary)
+        lease.confirm()
         store.finish(
             accuracy=accuracy,
             labels=None if truth is None else labels.tolist(),
             confusion=None if summary.confusion is None else summary.confusion.tolist(),
         )
     except BaseException as error:
-        if not begun.resumable or isinstance(error, InvalidInputError) or not store.n_done():
-            remove_group(store.url)
+        with suppress(FxdaskError, OSError):  # why the work failed matters more
+            bad = isinstance(error, InvalidInputError) and is_still_there(samples.handle)
+            if not begun.resumable or bad or not store.n_done():
+                remove_group(store.url)
         raise
     lease.confirm()
     # Something may have been put there meanwhile.

@@ -33,7 +33,7 @@ from fxdask.plan import NodeBlock, row_ranges
 from fxdask.projecting import project, sample_tiles
 from fxdask.reading import read_range
 from fxdask.store.model import ModelStore
-from fxdask.store.samples import Source
+from fxdask.store.samples import Source, place_of
 from fxdask.streaming import streamed_statistics
 from fxdask.threads import one_blas_thread
 
@@ -130,6 +130,8 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
     divergences = CRITERIA[job.criterion](statistics, job.priors, tolerance)
     if store:
         arrays["statistics"] = np.stack([statistics.location, statistics.spread, statistics.source, divergences])
+        if place_of(samples) == store.url:
+            store.check_staged()
         store.write_block(block, arrays)
     return FitSummary(
         *_top_and_counts(job, block, divergences, statistics.source),

@@ -35,3 +35,5 @@ def unfinish(store):
     """Make a finished store look as if it had been interrupted before its last mark."""
     opened = zarr.open_group(store)
     opened.attrs["fxdask"] = {**opened.attrs["fxdask"], "finished": False}
+    if "manifest" in opened:
+        del opened["manifest"]

@@ -96,7 +96,6 @@ def test_huge_dimensions_that_all_agree(store, dimension, chunks):
 def test_huge_dimensions_of_a_fit_that_was_begun(store, dimension, chunks):
     claim(store, dimension, HUGE, chunks=chunks)
     unfinish(store)
-    shutil.rmtree(store / "manifest")
     assert "damaged" in refused(lambda: fit(store=store, nodes_per_block=20, keep_projections="all"))
 
 
@@ -106,6 +105,9 @@ def test_huge_dimensions_of_a_fit_that_was_begun(store, dimension, chunks):
         ({"nodes_per_block": HUGE}, "blocks of 1000000000000 nodes"),
         ({"nodes_per_block": "7"}, "blocks of 7 nodes"),
         ({"sizes": None}, "sizes None"),
+        ({"sizes": "abc"}, "sizes 'abc'"),
+        ({"sizes": [1, 2]}, "sizes [1, 2]"),
+        ({"identity": "x"}, "identity 'x'"),
         ({"job": 3}, "does not name its job"),
         ({"job": "../../.."}, "does not name its job"),
     ],
@@ -113,7 +115,6 @@ def test_huge_dimensions_of_a_fit_that_was_begun(store, dimension, chunks):
 def test_headers_of_a_fit_that_was_begun(store, changes, says):
     edit_header(store, **changes)
     unfinish(store)
-    shutil.rmtree(store / "manifest")
     sentence = refused(lambda: fit(store=store, nodes_per_block=20, keep_projections="all"))
     assert "damaged" in sentence
     assert says in sentence
@@ -132,6 +133,10 @@ def test_headers_of_a_fit_that_was_begun(store, changes, says):
         {"seed": "x"},
         {"priors": [1, "x"]},
         {"keep_projections": 3},
+        {"n_nodes": 7},
+        {"n_nodes": HUGE},
+        {"n_selected": 1},
+        {"n_selected": 10**9},
     ],
 )
 def test_parameters_that_cannot_be(store, changes):
@@ -146,6 +151,7 @@ def test_parameters_that_cannot_be(store, changes):
     [
         {"dtype": "<U1000000000", "values": ["a", "b"]},
         {"dtype": "O", "values": [{"a": 1}, 2, 3]},
+        {"dtype": "O", "values": [{"a": 1}, "b"]},
         {"dtype": "<i8", "values": [1]},
         {"dtype": "nothing", "values": [0, 1]},
     ],
@@ -154,6 +160,22 @@ def test_classes_that_cannot_be(store, classes):
     edit_header(store, classes=classes)
     take_down_again(store)
     assert "damaged" in refused(lambda: fxdask.load(store))
+
+
+@pytest.mark.parametrize("changes", [{"names": 3}, {"names": ["a"]}, {"bandwidth_fallbacks": 7}, {"sizes": 3}])
+def test_other_facts_that_cannot_be(store, changes):
+    edit_header(store, **changes)
+    take_down_again(store)
+    assert "damaged" in refused(lambda: fxdask.load(store))
+
+
+@pytest.mark.parametrize("node", [-2, 50])
+def test_selected_nodes_that_there_are_not(store, node):
+    selection = np.asarray(zarr.open_group(store, mode="r")["selection"])
+    selection[0, 1] = node
+    write_chunk(store / "selection" / "c" / "0" / "0", selection.tobytes())
+    take_down_again(store)
+    assert "damaged: its selection" in refused(lambda: fxdask.load(store))
 
 
 @pytest.mark.parametrize("label", [-1, 2, 2**31 - 1])

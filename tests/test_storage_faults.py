@@ -90,6 +90,26 @@ def test_what_will_not_pass_is_told_at_once(number):
     assert work.calls == 1
 
 
+@pytest.mark.usefixtures("no_pauses")
+def test_who_tries_again_inside_another_does_not_multiply():
+    inner = failing(*[OSError(errno.EIO, "x")] * 100)
+    with pytest.raises(StoreWriteError):
+        persistent(inner)()
+    assert inner.calls == 4
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_what_no_other_words_were_found_for():
+    @persistent
+    def look():
+        raise PermissionError(errno.EACCES, "Permission denied", "m.zarr/labels/c/0")
+
+    with pytest.raises(
+        StoreReadError, match="could not read m.zarr/labels/c/0: Permission denied; once that is mended"
+    ):
+        look()
+
+
 def test_a_read_that_fails_is_one_sentence():
     said = "could not read labels of m.zarr: Input/output error; once that is mended"
     with pytest.raises(StoreReadError, match=said), reading("m.zarr", "labels"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,7 +41,9 @@ PASSING = {
     errno.ESTALE,
     errno.ETIMEDOUT,
 }
-CLIENTS_OF_OBJECT_STORES = ("aiobotocore", "aiohttp", "botocore", "obstore")
+CLIENTS_OF_OBJECT_STORES = ("aiobotocore", "aiohttp", "botocore")
+
+_this_thread = threading.local()
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,17 +67,29 @@ def persistent(work: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(work)
     def tried_again(*args: P.args, **named: P.kwargs) -> T:
-        for pause in PAUSES:
-            try:
-                return work(*args, **named)
-            except Exception as error:
-                if not _may_pass(error):
-                    raise
-                log.warning("%s; trying again in %g s", error, pause)
-            time.sleep(pause)
-        return work(*args, **named)
+        if getattr(_this_thread, "is_trying", False):
+            return work(*args, **named)  # one that tries again called another: only the outer one does
+        _this_thread.is_trying = True
+        try:
+            return _tried(lambda: work(*args, **named))
+        finally:
+            _this_thread.is_trying = False
 
     return tried_again
+
+
+def _tried(work: Callable[[], T]) -> T:
+    for pause in (*PAUSES, None):
+        try:
+            return work()
+        except Exception as error:
+            if pause is None or not _may_pass(error):
+                if isinstance(error, FxdaskError) or not _is_of_storage(error):
+                    raise
+                raise _unreadable(getattr(error, "filename", None) or "from storage", error) from error
+            log.warning("%s; trying again in %g s", error, pause)
+        time.sleep(pause)
+    raise AssertionError("the last try returns or raises")
 
 
 def _may_pass(error: BaseException | None) -> bool:
@@ -111,9 +126,7 @@ def reading(url: str, name: str) -> Iterator[None]:
     except Exception as error:
         if not _is_of_storage(error):
             raise
-        raise StoreReadError(
-            f"could not read {name} of {url}: {_reason(error)}; once that is mended the same call takes up the work"
-        ) from error
+        raise _unreadable(f"{name} of {url}", error) from error
 
 
 @contextmanager
@@ -131,6 +144,12 @@ def writing(url: str) -> Iterator[None]:
         else:
             remedy = "once that is mended the same call takes up the work"
         raise StoreWriteError(f"could not write to {url}: {_reason(error)}; {remedy}") from error
+
+
+def _unreadable(what: str, error: BaseException) -> StoreReadError:
+    return StoreReadError(
+        f"could not read {what}: {_reason(error)}; once that is mended the same call takes up the work"
+    )
 
 
 def _is_of_storage(error: BaseException) -> bool:

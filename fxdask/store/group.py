@@ -38,6 +38,7 @@ __all__ = [
     "count_files",
     "finish_group",
     "has_chunk",
+    "has_metadata",
     "move_into_place",
     "open_group",
     "peek_header",
@@ -91,6 +92,9 @@ def _looked(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
         )
     if header.get("begun"):
         return None
+    for name in ("identity", "sizes"):
+        if not isinstance(header.get(name, {}), dict):
+            raise StoreFormatError(f"{url} is damaged: its header has {name} {header[name]!r:.60}")
     if header.get("kind") not in KINDS or not isinstance(header.get("finished"), bool):
         raise StoreFormatError(f"{url} is damaged: its header does not say what it holds, or whether that is complete")
     # The manifest is the last thing that is written: without it the store is not finished, whatever the header says.
@@ -168,10 +172,21 @@ def write_together(parts: Sequence[tuple[zarr.Array, tuple[slice, ...], NDArray]
     sync(write_all())
 
 
-def check_still_there(url: str) -> None:
-    """Refuse a write into a store that is gone: a worker that was cut off may come late, and would make it anew."""
-    if is_local(url) and not (Path(url) / "zarr.json").is_file():
-        raise StoreWriteError(f"{url} is gone: it was finished and moved, or taken away, while this was computed")
+def check_still_there(group: zarr.Group, url: str, header: Mapping[str, Any]) -> None:
+    """Refuse a write that comes too late: a worker that was cut off does not know that its job is over.
+
+    It would make a store anew that was moved into its place, spoil one that is finished, or, in an
+    object store, where work is done in place, write into the one that another job has begun.
+    """
+    if not has_metadata(group, "") or has_manifest(group):
+        raise StoreWriteError(f"{url} was finished and moved, or taken away, while this was computed")
+    if not is_local(url) and (peek_header(url) or {}).get("job") != header.get("job"):
+        raise StoreWriteError(f"{url} was given to another job while this was computed")
+
+
+def has_metadata(group: zarr.Group, name: str) -> bool:
+    """Whether an array, or with no name the group itself, is there now."""
+    return bool(sync((group.store_path / name / "zarr.json").exists()))
 
 
 def begin_group(url: str, kind: str) -> zarr.Group:

@@ -27,7 +27,7 @@ from uuid import uuid4
 import psutil
 
 from fxdask.errors import StoreExistsError
-from fxdask.store.faults import writing
+from fxdask.store.faults import persistent, writing
 from fxdask.store.place import beside, files_at, is_local, is_partial
 
 __all__ = ["Lease", "only_one_at_a_time"]
@@ -162,7 +162,7 @@ class FileOfLease:
 
     def take_over(self, holder: Holder) -> bool:
         """Put it in the place of one that is free, as long as that is so; one call at a time may."""
-        guard = self._file.with_name(f"{self._file.name}-taken-over")
+        draft, guard = self._aside(), self._file.with_name(f"{self._file.name}-taken-over")
         try:
             guard.touch(exist_ok=False)
         except FileExistsError:
@@ -175,12 +175,12 @@ class FileOfLease:
             if found is None:
                 return self.create(holder)
             if found.is_free:
-                draft = self._aside()
                 draft.write_bytes(holder.to_json())
                 self.created_at = draft.stat().st_mtime
                 draft.replace(self._file)
             return found.is_free
         finally:
+            draft.unlink(missing_ok=True)
             guard.unlink(missing_ok=True)
 
     def renew(self, holder: Holder) -> None:
@@ -264,12 +264,16 @@ class Lease:
 
     def take(self) -> None:
         """Take the place, from nobody or from somebody who is gone; refuse otherwise."""
-        if not self._place.create(self._me):
-            if not self._place.take_over(self._me):
-                self._refuse()
-            log.info("%s was taken over from a call that is gone", self.url)
-        time.sleep(self._place.seconds_to_read_back)
-        self.confirm()
+        try:
+            if not self._place.create(self._me):
+                if not self._place.take_over(self._me):
+                    self._refuse()
+                log.info("%s was taken over from a call that is gone", self.url)
+            time.sleep(self._place.seconds_to_read_back)
+            self.confirm()
+        except BaseException:
+            self._remove_if_mine()
+            raise
         self._renewing.start()
 
     def _refuse(self) -> None:
@@ -295,7 +299,7 @@ class Lease:
     def confirm(self) -> None:
         """Refuse to go on where another call took the place over, as this one had not been heard of for too long."""
         with writing(self.url):
-            if not self._is_mine():
+            if not persistent(self._is_mine)():
                 self._refuse()
 
     def sweep(self, url: str) -> None:
@@ -310,9 +314,15 @@ class Lease:
     def give_back(self) -> None:
         """Leave the place to others."""
         self._given_back.set()
-        self._renewing.join()
-        if self._is_mine():
-            self._place.remove()
+        self._renewing.join(SECONDS_BETWEEN_RENEWALS)  # it may be waiting for storage that does not answer
+        self._remove_if_mine()
+
+    def _remove_if_mine(self) -> None:
+        try:
+            if self._is_mine():
+                self._place.remove()
+        except Exception as error:  # of whatever client: why the work failed matters more, and leases end by themselves
+            log.warning("the lease of %s could not be given back: %s", self.url, error)
 
 
 @contextmanager
@@ -327,7 +337,4 @@ def only_one_at_a_time(url: str) -> Iterator[Lease]:
     try:
         yield lease
     finally:
-        try:
-            lease.give_back()
-        except Exception as error:  # of whatever client: why the work failed matters more, and leases end by themselves
-            log.warning("the lease of %s could not be given back: %s", url, error)
+        lease.give_back()

@@ -58,7 +58,7 @@ class Manifest:
             outside = [name for name in self._files if not _is_inside(name)]
             if outside:
                 raise ValueError(f"it names {outside[0]!r}, which is outside of the store")
-        except (ValueError, TypeError, KeyError, AttributeError, OSError, zarr.errors.BaseZarrError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, FileNotFoundError, zarr.errors.BaseZarrError) as error:
             raise StoreFormatError(f"{url} is damaged: its manifest cannot be read ({error})") from error
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from fxdask.errors import StoreFormatError
+from fxdask.errors import StoreFormatError, StoreWriteError
 from fxdask.plan import FitPlan, NodeBlock, rows_per_read
 from fxdask.store.faults import persistent, reading, writing
 from fxdask.store.group import (
@@ -20,6 +20,7 @@ from fxdask.store.group import (
     count_files,
     finish_group,
     has_chunk,
+    has_metadata,
     open_group,
     stored_array,
     write_header,
@@ -91,7 +92,7 @@ class ModelStore:
     @persistent
     def write_block(self, block: NodeBlock, arrays: Mapping[str, NDArray]) -> None:
         """Write one whole chunk of every given array, then the block's mark."""
-        check_still_there(self.url)
+        check_still_there(self._group, self.url, self.header)
         with writing(self.url):
             write_together(
                 [
@@ -108,15 +109,15 @@ class ModelStore:
         """
         return (
             has_chunk(self._array("blocks_done"), (block.index,))
-            and self._is_marked(block)
+            and self._is_marked(block.index)
             and all(self._is_intact(spec, block) for spec in BLOCK_ARRAYS if spec.name in self)
         )
 
     @persistent
-    def _is_marked(self, block: NodeBlock) -> bool:
+    def _is_marked(self, index: int) -> bool:
         try:
             with reading(self.url, "blocks_done"):
-                return bool(self._array("blocks_done")[block.index] == self._mark)
+                return bool(self._array("blocks_done")[index] == self._mark)
         except StoreFormatError:
             return False
 
@@ -138,8 +139,13 @@ class ModelStore:
         return f"{name}/{self._array(name).metadata.encode_chunk_key(_index(SPECS[name], block))}"
 
     def blocks_done(self) -> NDArray[np.bool_]:
-        """(block,) which blocks are marked by the job that the store is of."""
-        return np.asarray(self._array("blocks_done")[:]) == self._mark
+        """(block,) which blocks are marked by the job that the store is of; a damaged mark is none."""
+        array = self._array("blocks_done")
+        try:
+            with reading(self.url, "blocks_done"):
+                return np.asarray(array[:]) == self._mark
+        except StoreFormatError:
+            return np.array([self._is_marked(index) for index in range(array.shape[0])])
 
     @property
     def _mark(self) -> np.uint64:
@@ -220,12 +226,26 @@ class ModelStore:
         with writing(self.url):
             self._array("samples")[start : start + len(samples)] = samples
 
+    @persistent
     def has_all(self, name: str, length: int) -> bool:
-        """Whether an earlier call wrote all of an array of this length: each chunk is there by name."""
+        """Whether an earlier call wrote all of an array of this length: each chunk is there, and whole."""
         if name not in self._group:
             return False
         array = self._array(name)
-        return array.shape[0] == length and array.nchunks_initialized == array.nchunks
+        if array.shape[0] != length or array.nchunks_initialized != array.nchunks:
+            return False
+        try:
+            for start in range(0, length, array.chunks[0]):
+                with reading(self.url, name):
+                    array[start : start + array.chunks[0]]
+        except StoreFormatError:
+            return False
+        return True
+
+    def check_staged(self) -> None:
+        """Refuse what was computed from samples of this store that are gone: they would have been read as zeros."""
+        if not has_metadata(self._group, "samples"):
+            raise StoreWriteError(f"{self.url} was finished while this was computed")
 
     def drop_samples(self) -> None:
         """Remove the staged and the probed samples: a finished model does not need them."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,18 +56,26 @@ def object_store(url: str) -> FsspecStore:
 
     Listings are not remembered: other processes write what this one looks for.
     """
-    try:
+    with _naming(url):
         return FsspecStore.from_url(url, storage_options=FRESH)
+
+
+def files_at(url: str) -> tuple[Any, str]:
+    """A path or URL -> the file system that it is on, and its path there."""
+    with _naming(url):
+        return fsspec.core.url_to_fs(url, **({} if is_local(url) else FRESH))
+
+
+@contextmanager
+def _naming(url: str) -> Iterator[None]:
+    """Turn a URL that nothing here can open into a sentence."""
+    try:
+        yield
     except ImportError as error:
         remedy = "pip install 'fxdask[s3]'" if url.startswith("s3://") else "install that"
         raise InvalidInputError(f"{url} needs a package that is not here ({error}); {remedy}") from error
     except ValueError as error:
         raise InvalidInputError(f"{url} is no place that fxdask can reach: {error}") from error
-
-
-def files_at(url: str) -> tuple[Any, str]:
-    """A path or URL -> the file system that it is on, and its path there."""
-    return fsspec.core.url_to_fs(url, **({} if is_local(url) else FRESH))
 
 
 def why_unseen(url: str) -> str:

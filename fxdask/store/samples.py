@@ -17,7 +17,7 @@ from zarr.buffer.cpu import NDBuffer
 from fxdask.errors import InvalidInputError, StoreFormatError, StoreReadError
 from fxdask.plan import rows_per_read
 from fxdask.store.faults import persistent, reading
-from fxdask.store.place import files_at, is_local, zarr_place
+from fxdask.store.place import files_at, is_local, why_unseen, zarr_place
 
 __all__ = [
     "NpyAddress",
@@ -29,6 +29,7 @@ __all__ = [
     "address_of_path",
     "decoded_bytes",
     "fingerprint",
+    "is_still_there",
     "is_zarr_array",
     "open_rows",
     "place_of",
@@ -89,14 +90,15 @@ class NpyAddress:
                 first = stream.tell()
         except FileNotFoundError:
             raise InvalidInputError(f"there is no file {self.file}") from None
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise InvalidInputError(f"{self.file} is not a readable .npy file: {error}") from error
         if fortran_order and len(shape) > 1:
             raise InvalidInputError(f"{self.file} is in Fortran order; save np.ascontiguousarray of it instead")
         if dtype.hasobject:
             raise InvalidInputError(f"{self.file} holds Python objects, not numbers")
         needed = first + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
-        size = files_at(self.file)[0].size(files_at(self.file)[1])
+        files, path = files_at(self.file)
+        size = files.size(path)
         if size < needed:
             raise InvalidInputError(f"{self.file} is cut short: it has {size} bytes but its header promises {needed}")
         return shape, dtype, first
@@ -135,6 +137,12 @@ def place_of(source: object) -> str | None:
     return source.file if isinstance(source, NpyAddress) else None
 
 
+def is_still_there(source: object) -> bool:
+    """Whether samples can be looked at now: where they cannot, it is not they that are wrong."""
+    place = place_of(source)
+    return place is None or not why_unseen(place)
+
+
 def is_zarr_array(value: object) -> bool:
     """Whether this is an open Zarr array."""
     return isinstance(value, zarr.Array)
@@ -144,7 +152,8 @@ def source_of_zarr(array: zarr.Array) -> Source:
     """An open Zarr array -> its address, or its values where no other process could find it."""
     if isinstance(array.store, zarr.storage.LocalStore):
         return ZarrAddress(str(Path(array.store.root).absolute()), array.path)
-    if isinstance(array.store, zarr.storage.FsspecStore) and not array.store.fs.storage_options:
+    # With options of its own, such as keys, it could not be opened by its address alone.
+    if isinstance(array.store, zarr.storage.FsspecStore) and not set(array.store.fs.storage_options) - {"asynchronous"}:
         return ZarrAddress(array.store.fs.unstrip_protocol(array.store.path), array.path)
     return np.asarray(array[...])
 

@@ -61,7 +61,7 @@ class ScoreStore:
         """Write one chunk of labels and scores, at the same time: the chunk is done when both are there."""
         rows = self._rows(index, len(labels))
         plain = labels if labels.dtype.kind in "biuf" else labels.astype(object)
-        check_still_there(self.url)
+        check_still_there(self._group, self.url, self.header)
         with writing(self.url):
             write_together([(self._array("scores"), rows, scores), (self._array("labels"), rows[:1], plain)])
 
@@ -86,6 +86,7 @@ class ScoreStore:
             labels, classes = labels.astype(str), classes.astype(str)
         return scores if np.array_equal(labels, classes[scores.argmax(axis=1)]) else None
 
+    @persistent
     def n_done(self) -> int:
         """How many chunks are done, or nearly."""
         return min(self._array("labels").nchunks_initialized, self._array("scores").nchunks_initialized)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fxdask.errors import StoreFormatError
+from fxdask.store.faults import persistent
 from fxdask.store.group import open_group, peek_header
 from fxdask.store.manifest import Manifest
 from fxdask.store.place import store_url
@@ -25,6 +26,7 @@ class Verified:
     """Files that the manifest does not know: harmless, and of no use."""
 
 
+@persistent
 def verify_store(place: str | Path) -> Verified:
     """Read every file of a finished model or of finished scores, and hold it against the manifest."""
     url = store_url(place)
