@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -416,6 +417,7 @@ def _start_logging(verbose: bool) -> None:
 
 def main() -> None:
     """Run the command line: exit status 0, 1 where the work failed, 2 where the words were wrong."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever stops a container or a job says it like this
     try:
         cli(standalone_mode=False)
     except click.UsageError as error:

@@ -76,8 +76,9 @@ class ClusterAddress:
 async def _knock(place: ClusterAddress) -> None:
     """Connect to the scheduler and hang up."""
     words = (place.security or Security()).get_connection_args("client")
-    comm = await connect(place.named, timeout=SECONDS_TO_CONNECT, **words)
-    await comm.close()
+    # Whoever takes the connection and then says nothing is no scheduler either.
+    comm = await asyncio.wait_for(connect(place.named, timeout=SECONDS_TO_CONNECT, **words), SECONDS_TO_CONNECT)
+    comm.abort()
 
 
 @contextmanager
@@ -121,7 +122,7 @@ def _client(place: ClusterAddress) -> Client:
             apart.submit(asyncio.run, _knock(place)).result()
         return Client(place.named, timeout=SECONDS_TO_CONNECT, **secured)
     except (OSError, ValueError, TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).split()) or f"nothing was heard for {SECONDS_TO_CONNECT} s"
         if place.security is not None and not place.named.startswith("tls://"):
             reason += "; with TLS files the address begins with tls://"
         raise ClusterError(f"no Dask scheduler answers at {place.named}: {reason}") from error

@@ -268,16 +268,20 @@ def load_model(url: str) -> FittedModel:
         _check_sizes(settings, job.plan, len(classes), len(job.priors), names, bandwidth_fallbacks)
     except StoreFormatError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise StoreFormatError(f"{url} is damaged: its header makes no sense ({error})") from error
     selected = store.read("selection")
     if selected.shape[1] != settings.n_selected or not (selected.min() >= -1 and selected.max() < job.plan.n_nodes):
         raise StoreFormatError(f"{url} is damaged: its selection is not of {settings.n_selected} of its nodes")
+    network = _stored_network(store, settings, job, selected)
+    wrong = _impossible(network, job, selected, classes)
+    if wrong:
+        raise StoreFormatError(f"{url} is damaged: {wrong} cannot be what a fit has written")
     return FittedModel(
         settings,
         classes,
         job,
-        _stored_network(store, settings, job, selected),
+        network,
         selected,
         store.read_quantity("divergence"),
         store.read("selected/density_error"),
@@ -312,6 +316,9 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
     codes = labels.astype(np.min_scalar_type(n_classes - 1))
     counts = tuple(int(count) for count in np.bincount(codes, minlength=n_classes))
     scale = store.read("scale") if settings.normalize == "feature" else None
+    priors = store.read("priors")
+    if not (np.isfinite(priors) & (priors > 0)).all():
+        raise StoreFormatError(f"{store.url} is damaged: priors cannot be what a fit has written")
     return FitJob(
         FitPlan(
             sizes["node"], sizes["input"], counts, settings.n_selected, header["nodes_per_block"], kept=settings.kept
@@ -319,7 +326,7 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
         settings.seed,
         Preparation(settings.normalize, store.read("shift"), scale, float(header["largest"])),
         codes,
-        store.read("priors"),
+        priors,
         settings.criterion,
         settings.location,
         settings.spread,
@@ -344,6 +351,28 @@ def _stored_network(
         settings.combine,
         settings.density,
     )
+
+
+def _impossible(network: FittedNetwork, job: FitJob, selected: NDArray[np.int64], classes: NDArray) -> str:
+    """The name of the first stored array whose values no fit gives, if there is one."""
+    numbers = {
+        "shift": job.preparation.shift,
+        "scale": job.preparation.scale,
+        "selected/weights": network.weights,
+        "selected/projections": network.projections,
+        "selected/bandwidth": network.bandwidth,
+        "selected/spread": network.spread,
+    }
+    for name, values in numbers.items():
+        if values is not None and not np.isfinite(values).all():
+            return name
+    if not (network.bandwidth > 0).all():
+        return "selected/bandwidth"
+    if not np.array_equal(network.nodes, np.unique(selected[selected >= 0])) or not len(network.nodes):
+        return "selected/nodes"
+    if classes.ndim != 1 or classes.dtype.kind not in "biufUO" or len(np.unique(classes)) != len(classes):
+        return "its list of classes"
+    return ""
 
 
 def _settings_from_json(stored: Mapping[str, Any]) -> FitSettings:

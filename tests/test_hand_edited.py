@@ -178,6 +178,41 @@ def test_selected_nodes_that_there_are_not(store, node):
     assert "damaged: its selection" in refused(lambda: fxdask.load(store))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("priors", np.nan),
+        ("priors", -0.5),
+        ("shift", np.inf),
+        ("selected/weights", np.nan),
+        ("selected/projections", np.inf),
+        ("selected/bandwidth", 0),
+        ("selected/bandwidth", np.inf),
+        ("selected/spread", np.nan),
+        ("selected/nodes", 49),
+    ],
+)
+def test_numbers_that_no_fit_gives(store, name, value):
+    array = zarr.open_group(store, mode="r")[name]
+    chunk = next(file for file in sorted((store / name / "c").rglob("*")) if file.is_file())
+    values = np.frombuffer(chunk.read_bytes()[:-4], array.dtype).copy()
+    values[0] = value
+    write_chunk(chunk, values.tobytes())
+    take_down_again(store)
+    assert f"damaged: {name} cannot be what a fit has written" in refused(lambda: fxdask.load(store))
+
+
+@pytest.mark.parametrize("name", ["zarr.json", "manifest/c/0", "priors/c/0", "priors/zarr.json"])
+def test_files_without_an_end(store, name):
+    (store / name).unlink()
+    (store / name).symlink_to("/dev/zero")
+    assert "damaged" in refused(lambda: fxdask.load(store))
+    if name.startswith("priors"):
+        assert [words.split()[0] for words in verify_store(store).damages] == [name]
+    else:
+        assert "damaged" in refused(lambda: verify_store(store))
+
+
 @pytest.mark.parametrize("label", [-1, 2, 2**31 - 1])
 def test_labels_outside_of_the_classes(store, label):
     labels = np.asarray(zarr.open_group(store, mode="r")["labels"])

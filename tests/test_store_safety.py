@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from fxdask.errors import (
 )
 from fxdask.plan import FitPlan, NodeBlock
 from fxdask.store import model
+from fxdask.store.group import begin_group
 from fxdask.store.model import ModelStore
 from fxdask.store.scores import ScoreStore
 from fxdask.store.verify import verify_store
@@ -137,6 +139,50 @@ def test_a_store_of_a_newer_format(tmp_path):
     ):
         with pytest.raises(StoreFormatError, match="has store format 99 but this fxdask reads format 6; upgrade"):
             call()
+
+
+def test_what_is_neither_file_nor_folder_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for call in (
+        lambda: fit(store=tmp_path / "pipe"),
+        lambda: fit(store=tmp_path / "pipe", overwrite=True),
+        lambda: fxdask.batch_score(fit(), X, tmp_path / "pipe"),
+    ):
+        with pytest.raises(StoreExistsError, match="exists but is not an fxdask store"):
+            call()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_file_beside_a_creation_that_was_cut_off_is_not_lost(tmp_path):
+    begin_group(str(tmp_path / "model.zarr"), "model", [])
+    (tmp_path / "model.zarr" / "thesis.txt").write_text("mine")
+    with pytest.raises(StoreExistsError, match="thesis.txt, which fxdask did not put there"):
+        fit(store=tmp_path / "model.zarr")
+    assert (tmp_path / "model.zarr" / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        Path("s3://bucket/m.zarr"),
+        "s3://",
+        "memory://",
+        "file:/m.zarr",
+        "s3://a//b",
+        b"m.zarr",
+        3,
+        "a\0b",
+        "~nobody-at-all/m",
+    ],
+)
+def test_places_that_cannot_be(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for call in (lambda: fit(store=place), lambda: fxdask.load(place), lambda: fxdask.batch_score(fit(), X, place)):
+        with pytest.raises(InvalidInputError) as error:
+            call()
+        one_sentence(error)
+    assert not list(tmp_path.iterdir())
 
 
 def test_things_that_are_no_store(tmp_path):

@@ -93,6 +93,8 @@ def main() -> fxdask.FisherNetworkClassifier:
 
 
 if __name__ == "__main__":
-    # kill, and Slurm where this is a job itself, end a program at once; this way it ends its jobs first.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end; the same call goes on from the store"))
+    # kill, and Slurm where this is a job itself, end a program at once; this way it ends its jobs first. After Ctrl-C,
+    # which dask-jobqueue takes for a good end, it tells the same.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit("told to end; the same call goes on from the store"))
     main()

@@ -121,7 +121,7 @@ def reading(url: str, name: str) -> Iterator[None]:
         yield
     except FxdaskError:
         raise
-    except (ValueError, TypeError, KeyError, zarr.errors.BaseZarrError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RuntimeError, zarr.errors.BaseZarrError) as error:
         raise StoreFormatError(f"{url} is damaged: {name} cannot be read ({_flat(error)})") from error
     except Exception as error:
         if not _is_of_storage(error):

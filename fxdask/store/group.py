@@ -51,6 +51,7 @@ __all__ = [
 
 HEADER = "fxdask"
 KINDS = ("model", "scores")
+LARGEST_HEADER = 2**28
 OWN_CODECS = (("BytesCodec", "Crc32cCodec"), ("VLenUTF8Codec", "Crc32cCodec"))
 
 Mode = Literal["r", "r+"]
@@ -67,8 +68,20 @@ def peek_header(url: str) -> dict[str, Any] | None:
 
 
 def _look(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
+    if is_local(url):
+        _check_plain_files(url)
     with reading(url, "the header"):
         return _looked(url, mode)
+
+
+def _check_plain_files(url: str) -> None:
+    """Refuse devices, pipes and endless files where there should be a header or a manifest, before they are read."""
+    for name in ("zarr.json", f"{MANIFEST.name}/zarr.json", f"{MANIFEST.name}/c/0"):
+        file = Path(url, name)
+        if file.exists() and (not file.is_file() or file.stat().st_size > LARGEST_HEADER):
+            raise StoreFormatError(
+                f"{url} is damaged: {name} is no file, or one of more than {format_bytes(LARGEST_HEADER)}"
+            )
 
 
 def _looked(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
@@ -189,8 +202,13 @@ def has_metadata(group: zarr.Group, name: str) -> bool:
     return bool(sync((group.store_path / name / "zarr.json").exists()))
 
 
-def begin_group(url: str, kind: str) -> zarr.Group:
-    """An empty group in place of whatever fxdask store was there; until it has a header it counts as nothing."""
+def begin_group(url: str, kind: str, names: Iterable[str]) -> zarr.Group:
+    """An empty group in place of whatever fxdask store was there; until it has a header it counts as nothing.
+
+    Other files than those of the arrays of these names are not replaced.
+    """
+    if is_local(url) and Path(url).is_dir():
+        refuse_foreign_files(url, names)
     with writing(url):
         aside = _move_aside(url)
         begun: Any = {HEADER: {"kind": kind, "format": FORMAT, "begun": True}}
@@ -285,4 +303,4 @@ def _is_occupied(url: str) -> bool:
     if not is_local(url):
         return not sync(object_store(url).is_empty(""))
     place = Path(url)
-    return place.is_file() or (place.is_dir() and any(place.iterdir()))
+    return any(place.iterdir()) if place.is_dir() else os.path.lexists(url)  # whatever it is, it is not ours

@@ -70,7 +70,7 @@ class Holder:
                 float(found["process_started"]),
                 float(found["renewed"]),
             )
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
 
     def to_json(self) -> bytes:
@@ -79,7 +79,7 @@ class Holder:
 
     def in_words(self) -> str:
         """For an error message."""
-        return f"process {self.process} on {self.host}"
+        return f"process {self.process} on {' '.join(self.host.split())}"
 
     def is_gone(self) -> bool:
         """Whether this was a process of this machine that is no more."""
@@ -91,7 +91,7 @@ class Holder:
             return another or process.status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return True
-        except psutil.AccessDenied:
+        except (psutil.AccessDenied, ValueError, OverflowError):
             return False
 
 

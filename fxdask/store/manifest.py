@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import google_crc32c
@@ -29,6 +29,8 @@ __all__ = ["Manifest", "has_manifest", "write_manifest"]
 FILES_AT_A_TIME = 64
 CHUNK = f"{MANIFEST.name}/c/0"
 CHECKSUM_BYTES = 4
+TOO_MUCH = (OverflowError, RecursionError)
+"""Raised by JSON with endless numbers or nesting."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,15 @@ class Manifest:
             outside = [name for name in self._files if not _is_inside(name)]
             if outside:
                 raise ValueError(f"it names {outside[0]!r}, which is outside of the store")
-        except (ValueError, TypeError, KeyError, AttributeError, FileNotFoundError, zarr.errors.BaseZarrError) as error:
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            FileNotFoundError,
+            *TOO_MUCH,
+            zarr.errors.BaseZarrError,
+        ) as error:
             raise StoreFormatError(f"{url} is damaged: its manifest cannot be read ({error})") from error
 
     @property
@@ -91,7 +101,7 @@ class Manifest:
         wanted = list(names)
         unknown = [(name, "is not in the manifest") for name in wanted if name not in self._files]
         known = [name for name in wanted if name in self._files]
-        found = _facts_of_all(self._group, known, whole=whole)
+        found = _facts_of_all(self._group, known, [self._files[name].length for name in known], whole=whole)
         return unknown + [
             (name, _difference(self._files[name], facts))
             for name, facts in zip(known, found, strict=True)
@@ -120,7 +130,7 @@ def write_manifest(group: zarr.Group) -> None:
     names = sorted({*_listed(group), f"{MANIFEST.name}/zarr.json"})
     room = _length_of_manifest(group, names)
     array = create_array(group, MANIFEST, {"byte": room}, room)
-    facts = _facts_of_all(group, names, whole=False)
+    facts = _facts_of_all(group, names, [None] * len(names), whole=False)
     content = json.dumps({name: [one.length, one.checksum] for name, one in zip(names, facts, strict=True) if one})
     array[:] = np.frombuffer(content.ljust(room).encode(), np.uint8)
 
@@ -149,27 +159,31 @@ def _key(group: zarr.Group, name: str) -> str:
     return f"{group.path}/{name}" if group.path else name
 
 
-def _facts_of_all(group: zarr.Group, names: list[str], *, whole: bool) -> list[FileFacts | None]:
-    """Length and checksum of each file; None where there is none."""
+def _facts_of_all(
+    group: zarr.Group, names: list[str], lengths: Sequence[int | None], *, whole: bool
+) -> list[FileFacts | None]:
+    """Length and checksum of each file; None where there is none. What has not the length it should is not read."""
     at_once = asyncio.Semaphore(FILES_AT_A_TIME)
 
-    async def one(name: str) -> FileFacts | None:
+    async def one(name: str, length: int | None) -> FileFacts | None:
         async with at_once:
-            return await _facts(group, name, whole=whole)
+            return await _facts(group, name, length, whole=whole)
 
     async def every() -> list[FileFacts | None]:
-        return await asyncio.gather(*map(one, names))
+        return await asyncio.gather(*map(one, names, lengths))
 
     return sync(every())
 
 
-async def _facts(group: zarr.Group, name: str, *, whole: bool) -> FileFacts | None:
+async def _facts(group: zarr.Group, name: str, wanted: int | None, *, whole: bool) -> FileFacts | None:
     store, key, prototype = group.store, _key(group, name), default_buffer_prototype()
     is_chunk = not name.endswith("zarr.json")
     try:
+        length: int = await store.getsize(key)
+        if wanted not in (None, length):
+            return FileFacts(length, "not looked at")
         if is_chunk and not whole:
             # A chunk's own checksum stands at its end; Zarr holds its content against that when it is read.
-            length: int = await store.getsize(key)
             found = await store.get(key, prototype, byte_range=SuffixByteRequest(CHECKSUM_BYTES))
             return None if found is None else FileFacts(length, found.to_bytes().hex())
         found = await store.get(key, prototype)

@@ -31,6 +31,7 @@ from fxdask.store.manifest import Manifest
 
 __all__ = ["ModelStore"]
 
+MOST_BLOCKS = 2**26
 SPECS = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS)}
 
 
@@ -66,7 +67,7 @@ class ModelStore:
         Of the optional block arrays it has those that the plan keeps.
         """
         sizes = _sizes(plan)
-        group = begin_group(url, "model")
+        group = begin_group(url, "model", SPECS)
         with writing(url):
             for spec in BLOCK_ARRAYS:
                 if spec.name not in OPTIONAL_ARRAYS or spec.name in plan.kept:
@@ -141,6 +142,8 @@ class ModelStore:
     def blocks_done(self) -> NDArray[np.bool_]:
         """(block,) which blocks are marked by the job that the store is of; a damaged mark is none."""
         array = self._array("blocks_done")
+        if array.shape[0] > MOST_BLOCKS:
+            raise StoreFormatError(f"{self.url} is damaged: it claims {array.shape[0]:,} blocks")
         try:
             with reading(self.url, "blocks_done"):
                 return np.asarray(array[:]) == self._mark

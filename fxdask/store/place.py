@@ -26,14 +26,25 @@ __all__ = [
 ]
 
 FRESH = {"use_listings_cache": False}
+NO_URL = re.compile(r"[a-z][a-z0-9+.-]+:(/(?!/)|/*$|//.+//)")
+"""What becomes of a URL that goes through a Path, one that names nothing, and one with an empty name in it."""
 PARTIAL_FILE = re.compile(r"\.[0-9a-f]{32}\.partial$")
 """How Zarr names a file until it is whole."""
 
 
 def store_url(place: str | Path) -> str:
     """A path or URL -> an address that means the same in every process of this machine."""
+    if not isinstance(place, (str, Path)):
+        raise InvalidInputError(f"a store is named by a path or a URL, not by {place!r}")
     text = str(place).removeprefix("file://")
-    return str(Path(text).expanduser().resolve()) if is_local(text) else text.rstrip("/")
+    if NO_URL.match(text):
+        raise InvalidInputError(f"{place} is neither a path nor a URL; a URL is a text such as s3://bucket/name")
+    if not is_local(text):
+        return text.rstrip("/")
+    try:
+        return str(Path(text).expanduser().resolve())
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InvalidInputError(f"{text!r} is no path: {error}") from error
 
 
 def is_local(url: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,13 +91,15 @@ class NpyAddress:
                 first = stream.tell()
         except FileNotFoundError:
             raise InvalidInputError(f"there is no file {self.file}") from None
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise InvalidInputError(f"{self.file} is not a readable .npy file: {error}") from error
         if fortran_order and len(shape) > 1:
             raise InvalidInputError(f"{self.file} is in Fortran order; save np.ascontiguousarray of it instead")
         if dtype.hasobject:
             raise InvalidInputError(f"{self.file} holds Python objects, not numbers")
-        needed = first + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+        if min(shape, default=0) < 0:
+            raise InvalidInputError(f"{self.file} has shape {shape}")
+        needed = first + dtype.itemsize * math.prod(shape)
         files, path = files_at(self.file)
         size = files.size(path)
         if size < needed:
@@ -276,10 +279,12 @@ def _zarr_reader(array: zarr.Array, room: Room | None) -> RowReader:
     @persistent
     def read(start: int, stop: int) -> NDArray:
         if room is None:
-            return np.asarray(array[start:stop])
+            with reading(str(array.store_path), f"rows {start} to {stop}"):
+                return np.asarray(array[start:stop])
         stop = min(stop, array.shape[0])
         into = room((max(0, stop - start), *array.shape[1:]), array.dtype)
-        array.get_basic_selection((slice(start, stop),), out=NDBuffer.from_numpy_array(into))
+        with reading(str(array.store_path), f"rows {start} to {stop}"):
+            array.get_basic_selection((slice(start, stop),), out=NDBuffer.from_numpy_array(into))
         return into
 
     return read

@@ -47,7 +47,7 @@ class ScoreStore:
         cls, url: str, n_samples: int, rows_per_chunk: int, classes: NDArray, facts: dict[str, Any]
     ) -> ScoreStore:
         """Empty labels and scores, replacing what fxdask had there."""
-        group = begin_group(url, "scores")
+        group = begin_group(url, "scores", (spec.name for spec in SCORE_ARRAYS))
         sizes = {"sample": n_samples, "class": len(classes)}
         label_type = classes.dtype.str if classes.dtype.kind in "biuf" else "string"
         with writing(url):

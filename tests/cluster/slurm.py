@@ -82,13 +82,15 @@ def slurm_site(folder):
         processes.append(_start(["slurmctld", "-D"], site, folder))
         processes += [_start(["slurmd", "-D", "-N", name], site, folder) for name in _node_names()]
         _wait_for(lambda: _idle_nodes(site) == N_NODES, "nodes", folder)
-        yield site
-        _end_jobs(site, folder)
+        try:
+            yield site
+        finally:
+            _end_jobs(site, folder)
     finally:
         for process in reversed(processes):
             process.terminate()
         for process in reversed(processes):
-            process.wait(timeout=30)
+            _wait_or_kill(process)
 
 
 def jobs(site, *words):
@@ -152,6 +154,14 @@ def _munged(folder):
 def _start(words, site, folder):
     with (folder / "daemons.log").open("a") as log:
         return subprocess.Popen(words, env=os.environ | site, stdout=log, stderr=log, cwd=folder)
+
+
+def _wait_or_kill(process):
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _idle_nodes(site):

@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -91,6 +93,23 @@ def test_plain_tcp_is_refused(secured, monkeypatch):
     plain = secured.replace("tls://", "tcp://")
     with pytest.raises(ClusterError, match=f"no Dask scheduler answers at {plain}"), connected(plain):
         pass
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
+def test_somebody_else_who_takes_the_connection(monkeypatch, says):
+    monkeypatch.setattr(cluster, "SECONDS_TO_CONNECT", 1)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        heard = []
+
+        def answer():
+            heard.append(server.accept()[0])
+            heard[0].sendall(says)
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=f"no Dask scheduler answers at {address}"), connected(address):
+            pass
+        heard[0].close()
 
 
 def test_a_plain_address_with_certificates(secured, certificates, monkeypatch):

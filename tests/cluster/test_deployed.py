@@ -141,7 +141,10 @@ def slurm(tmp_path, monkeypatch):
 
 
 def is_running(number):
-    return psutil.pid_exists(number) and psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_the_slurm_script_fits_and_ends_its_jobs(slurm, data, tmp_path):

@@ -146,9 +146,10 @@ def test_two_hosts_do_one_job(data, undisturbed, n_pieces, tmp_path):
 
 
 def seconds_left(files, n_pieces):
-    """Of work for both workers, at the speed that they had so far; its beginning, which is slow, counts little."""
+    """Of work for both workers, at the speed of the later half of what they did; the beginning is slow."""
     times = sorted(file.stat().st_mtime for file in files)
-    return (n_pieces - len(times)) * float(np.median(np.diff(times)))
+    later = times[len(times) // 2 :]
+    return (n_pieces - len(times)) * (later[-1] - later[0]) / (len(later) - 1)
 
 
 def test_a_worker_is_cut_off(data, undisturbed, n_pieces, tmp_path, cutting):
@@ -261,7 +262,6 @@ def test_nothing_is_left_of_a_network_that_failed(tmp_path):
 
 def test_a_network_that_cannot_be_built_is_removed(monkeypatch):
     monkeypatch.setattr(Network, "address", lambda *_: "no address")
-    before = namespaces()
     with pytest.raises(AssertionError, match="no address"), network("one", "two"):
         pass
-    assert namespaces() == before
+    assert not [name for name in namespaces() if name.startswith(f"fxdask-{os.getpid()}-")]

@@ -14,8 +14,10 @@ from distributed import Client
 
 import fxdask
 from fxdask import FisherNetworkClassifier
-from fxdask.errors import ClusterError, StoreExistsError, StoreFormatError, StoreReadError
+from fxdask.errors import ClusterError, StoreExistsError, StoreFormatError, StoreReadError, StoreWriteError
 from fxdask.store.lease import Holder, only_one_at_a_time
+from fxdask.store.samples import ZarrAddress, source_of_zarr
+from fxdask.store.scores import ScoreStore
 from fxdask.store.verify import verify_store
 
 from .conftest import dask_processes
@@ -39,6 +41,7 @@ def data(tmp_path_factory):
     X[::2] *= 2
     folder = tmp_path_factory.mktemp("data")
     np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", np.arange(600) % 2)
     zarr.create_array(folder / "X.zarr", data=X, chunks=(100, 5))
     return folder, X, np.arange(600) % 2
 
@@ -86,6 +89,7 @@ def test_the_same_bytes_as_on_a_disk(bucket, data, local):
 
 def test_an_open_array_is_read_where_it_is(bucket, data, local):
     opened = zarr.open_array(f"{bucket}/X.zarr", mode="r")
+    assert source_of_zarr(opened) == ZarrAddress(f"{bucket}/X.zarr")
     assert np.array_equal(local.predict(opened), local.predict(data[1]))
 
 
@@ -198,8 +202,9 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(bucket, data, local, se
         cut = threading.Thread(target=interrupt)
         cut.start()
         FisherNetworkClassifier(**NETWORK, store=f"{bucket}/model.zarr").fit(f"{bucket}/X.zarr", data[2])
-        assert time.monotonic() - shut_at[0] > 4
+        ended = time.monotonic()
         cut.join()
+        assert ended - shut_at[0] > 4
     finally:
         door.shut()
         files().clear_instance_cache()
@@ -208,7 +213,7 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(bucket, data, local, se
     assert contents(f"{bucket}/model.zarr") == contents(local.store_)
 
 
-def test_places_that_are_not_there_are_one_sentence(bucket):
+def test_places_that_are_not_there_are_one_sentence(bucket, data, local):
     with pytest.raises(StoreReadError, match="could not read the header of s3://nobody/m.zarr: The specified bucket"):
         fxdask.load("s3://nobody/m.zarr")
     with pytest.raises(StoreFormatError, match="there is no fxdask store at s3://bucket/here/none.zarr"):
@@ -219,10 +224,34 @@ def test_places_that_are_not_there_are_one_sentence(bucket):
         FisherNetworkClassifier(5, 1).fit(f"{bucket}/none", [0, 1])
     with pytest.raises(ValueError, match="gopher://a/b is no place that fxdask can reach: Protocol not known: gopher"):
         fxdask.load("gopher://a/b")
+    with pytest.raises(ValueError, match="gopher://a/b is no place that fxdask can reach: Protocol not known: gopher"):
+        fxdask.batch_score(local, data[1], "gopher://a/b")
 
 
-def test_without_the_package_for_s3():
-    code = "import sys; sys.modules['s3fs'] = None; import fxdask; fxdask.load('s3://bucket/model.zarr')"
+def test_a_late_chunk_of_another_job_is_refused(bucket, local, monkeypatch):
+    """In an object store jobs work in place: what the one that was there before still writes must not stay."""
+    place = f"{bucket}/scored.zarr"
+    earlier = ScoreStore.create(place, 100, 100, np.arange(2), {"job": "a"})
+    later = ScoreStore.create(place, 100, 100, np.arange(2), {"job": "b"})
+    with pytest.raises(StoreWriteError, match="was given to another job while this was computed"):
+        earlier.write(0, np.zeros(100, int), np.zeros((100, 2)))
+    assert later.read_done(0, np.arange(2)) is None
+    later.write(0, np.zeros(100, int), np.zeros((100, 2)))
+    assert later.read_done(0, np.arange(2)) is not None
+
+
+def test_the_command_line(bucket, data, local, server):
+    files().put(str(data[0] / "y.npy"), "bucket/here/y.npy")
+    words = ["fit", f"{bucket}/X.npy", f"{bucket}/y.npy", f"{bucket}/model.zarr", "--nodes", "120", "--selected", "3"]
+    run = subprocess.run([sys.executable, "-m", "fxdask", *words], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert np.array_equal(fxdask.load(f"{bucket}/model.zarr").divergences_, local.divergences_)
+
+
+@pytest.mark.parametrize("call", ["load('s3://bucket/a')", "FisherNetworkClassifier(5).fit('s3://bucket/a.npy', [0])"])
+def test_without_the_package_for_s3(call):
+    code = f"import sys; sys.modules['s3fs'] = None; import fxdask; fxdask.{call}"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "s3://bucket/model.zarr needs a package that is not here" in run.stderr.splitlines()[-1]
+    assert "s3://bucket/a" in run.stderr.splitlines()[-1]
+    assert "needs a package that is not here" in run.stderr.splitlines()[-1]
     assert run.stderr.splitlines()[-1].endswith("pip install 'fxdask[s3]'")

@@ -92,14 +92,16 @@ def test_the_caller_is_killed(data, undisturbed, tmp_path, share):
         assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
 
 
-def test_ctrl_c_leaves_a_store_that_the_same_call_finishes(data, undisturbed, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_call_leaves_a_store_that_the_same_call_finishes(data, undisturbed, tmp_path, number):
     store = tmp_path / "model.zarr"
     with dask_processes(tmp_path, WORKERS, nanny="1GiB") as address:
         run = fit(data, store, address)
         wait_for_marks(store, N_BLOCKS // 4, run)
-        run.send_signal(signal.SIGINT)
+        run.send_signal(number)
         out, words = run.communicate(timeout=60)
         assert (run.returncode, out, words) == (1, "", "stopped; the same command takes it up again\n")
+        assert not (tmp_path / ".model.zarr.lease").exists()
         done = marks(store)
         assert N_BLOCKS // 4 <= done < N_BLOCKS
         assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
