@@ -121,6 +121,8 @@ def _client(place: ClusterAddress) -> Client:
         with ThreadPoolExecutor(1) as apart:  # as this thread may have an event loop of its own
             apart.submit(asyncio.run, _knock(place)).result()
         return Client(place.named, timeout=SECONDS_TO_CONNECT, **secured)
+    except MemoryError as error:  # the first bytes, which are a length in Dask's words, are something else in others'
+        raise ClusterError(f"no Dask scheduler answers at {place.named}: who does speaks another protocol") from error
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split()) or f"nothing was heard for {SECONDS_TO_CONNECT} s"
         if place.security is not None and not place.named.startswith("tls://"):
