@@ -38,9 +38,9 @@ def pytest_generate_tests(metafunc):
 
 
 @pytest.fixture(scope="module")
-def n_pieces(request):
-    """Blocks of a fit and chunks of a scoring: some ten seconds of work for two workers, or half of that."""
-    return 80 if request.config.getoption("--full") else 40
+def n_pieces():
+    """Blocks of a fit and chunks of a scoring: some ten seconds of work for two workers."""
+    return 40
 
 
 @pytest.fixture(scope="module")
