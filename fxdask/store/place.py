@@ -73,8 +73,10 @@ def object_store(url: str) -> FsspecStore:
 
 def files_at(url: str) -> tuple[Any, str]:
     """A path or URL -> the file system that it is on, and its path there."""
+    if is_local(url):
+        return fsspec.filesystem("file"), url  # by name, as fsspec reads more into a path than there is
     with _naming(url):
-        return fsspec.core.url_to_fs(url, **({} if is_local(url) else FRESH))
+        return fsspec.core.url_to_fs(url, **FRESH)
 
 
 @contextmanager
