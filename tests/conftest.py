@@ -1,3 +1,4 @@
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -44,6 +45,18 @@ def wide(tmp_path, monkeypatch):
     model = FisherNetworkClassifier(200, 5, store=tmp_path / "model.zarr").fit(X[:600], y[:600])
     zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(100, 30))
     return model, X, y
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 4 MiB, which is soon full."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this machine does not let a test mount a tmpfs")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
 
 
 def pytest_addoption(parser):

@@ -108,8 +108,8 @@ def test_another_process_with_the_same_id_is_not_the_holder(url):
     me = Holder.this_call()
     stale = json.loads(me.to_json()) | {"process_started": me.process_started - 100}
     lease_file(url).write_text(json.dumps(stale))
-    with only_one_at_a_time(url):
-        pass
+    with only_one_at_a_time(url) as lease:
+        lease.confirm()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"token": "a"}'])
@@ -187,23 +187,11 @@ def test_a_fit_sweeps_what_a_killed_one_left_and_does_not_take_it_down(url, tmp_
     assert not any(file.exists() for file in left)
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    place = tmp_path / "small"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("needs root, for a small disk")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
 def test_a_full_disk_does_not_keep_the_next_call_out(small_disk):
     url = str(small_disk / "model.zarr")
-    with suppress(OSError), (small_disk / "filler").open("wb") as filler:
-        while True:
-            filler.write(bytes(4096))
-            filler.flush()
+    with suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
+        while filler.write(bytes(4096)):
+            pass
     with pytest.raises(StoreWriteError, match="No space left on device; free some room"), only_one_at_a_time(url):
         pass
     (small_disk / "filler").unlink()

@@ -185,35 +185,26 @@ def test_a_seed_left_to_chance_is_taken_up_again(two_blobs, tmp_path):
     assert clf.set_params(overwrite=True).fit(X, y).seed_ != first
 
 
-def test_a_disk_that_fills_up_is_told_and_the_same_call_resumes(two_blobs, tmp_path, monkeypatch):
-    """A real full disk: a small tmpfs that another file takes up while blocks are being written."""
+def test_a_disk_that_fills_up_is_told_and_the_same_call_resumes(two_blobs, small_disk, monkeypatch):
+    """A real full disk: another file takes it up while blocks are being written."""
     X, y = two_blobs
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk], capture_output=True, check=False
-    ).returncode:
-        pytest.skip("this machine does not let a test mount a tmpfs")
     compute_weights, calls = tasks.weight_block, []
 
     def while_another_file_grows(*arguments):
         calls.append(arguments)
         if len(calls) == 4:
-            (disk / "other").write_bytes(bytes(shutil.disk_usage(disk).free - 8192))
+            (small_disk / "other").write_bytes(bytes(shutil.disk_usage(small_disk).free - 8192))
         return compute_weights(*arguments)
 
-    try:
-        clf = FisherNetworkClassifier(1_000, 3, store=disk / "m.zarr", nodes_per_block=100)
-        with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
-            patch.setattr(tasks, "weight_block", while_another_file_grows)
-            with pytest.raises(StoreWriteError, match="No space left on device; free some room and make the same call"):
-                clf.fit(X, y)
-        (disk / "other").unlink()
-        clf.fit(X, y)
-        assert clf.fit_info_["n_blocks_resumed"] == 3
-        assert np.array_equal(clf.divergences_, FisherNetworkClassifier(1_000, 3).fit(X, y).divergences_)
-    finally:
-        subprocess.run(["umount", disk], check=True)
+    clf = FisherNetworkClassifier(1_000, 3, store=small_disk / "m.zarr", nodes_per_block=100)
+    with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
+        patch.setattr(tasks, "weight_block", while_another_file_grows)
+        with pytest.raises(StoreWriteError, match="No space left on device; free some room and make the same call"):
+            clf.fit(X, y)
+    (small_disk / "other").unlink()
+    clf.fit(X, y)
+    assert clf.fit_info_["n_blocks_resumed"] == 3
+    assert np.array_equal(clf.divergences_, FisherNetworkClassifier(1_000, 3).fit(X, y).divergences_)
 
 
 def test_bytes_are_the_same_for_one_and_two_blas_threads(two_blobs, tmp_path):
