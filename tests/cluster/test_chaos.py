@@ -35,7 +35,7 @@ def fit_data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def network(size):
-    return {"n_nodes": int(64_000 * size[0]), "n_selected": 5, "nodes_per_block": 384}
+    return {"n_nodes": int(54_000 * size[0]), "n_selected": 5, "nodes_per_block": 384}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def scoring(address, size, tmp_path_factory):
     """A model whose kernels are all summed, so that scoring takes its time, and a test set of many chunks."""
     folder = tmp_path_factory.mktemp("score")
     rng = np.random.default_rng(1)
-    X = rng.standard_normal((int(340_000 * size[0]), 20), dtype=np.float32)
+    X = rng.standard_normal((int(300_000 * size[0]), 20), dtype=np.float32)
     X[::2] *= 1.3
     zarr.create_array(folder / "X.zarr", data=X, chunks=(2_000, 20))
     clf = FisherNetworkClassifier(200, 10, density="exact", store=folder / "model.zarr")
