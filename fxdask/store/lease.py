@@ -256,6 +256,8 @@ class Lease:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        if not is_local(url):
+            files_at(url)  # a URL that leads nowhere is told by its own name, not by that of a lease
         name = beside(url, "lease")
         self._place = FileOfLease(name) if is_local(url) else ObjectOfLease(name)
         self._me = Holder.this_call()
