@@ -178,7 +178,7 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
         fitted = _run(fit, _stage(store, samples) if staged else samples.handle, store, lease)
     except InvalidInputError:
         # Samples that are bad will stay so; what was done from samples that only went away will be of use.
-        if created and is_still_there(samples.handle):
+        if created and is_still_there(samples.handle) and lease.is_mine():
             remove_group(store.url)
         raise
     lease.confirm()

@@ -220,7 +220,7 @@ def _score_into(
     except BaseException as error:
         with suppress(FxdaskError, OSError):  # why the work failed matters more
             bad = isinstance(error, InvalidInputError) and is_still_there(samples.handle)
-            if not begun.resumable or bad or not store.n_done():
+            if lease.is_mine() and (not begun.resumable or bad or not store.n_done()):
                 remove_group(store.url)
         raise
     lease.confirm()

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fxdask import FisherNetworkClassifier
+import fxdask
+from fxdask import FisherNetworkClassifier, score_graph
 from fxdask.errors import StoreExistsError, StoreWriteError
 from fxdask.store import lease as lease_module
 from fxdask.store.lease import FileOfLease, Holder, Lease, only_one_at_a_time
@@ -213,3 +214,20 @@ def test_a_refused_fit_leaves_no_folders(tmp_path):
     with pytest.raises(ValueError, match="constant"):
         FisherNetworkClassifier(20, 2, store=store).fit(X, np.arange(10) % 2)
     assert os.listdir(tmp_path) == []
+
+
+def test_who_was_taken_over_takes_nothing_away(url, tmp_path, monkeypatch):
+    """Scores of an array in memory are of no use to a later call, but what is there now may be another's."""
+    clf = FisherNetworkClassifier(20, 2).fit(np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 2)
+    other = Lease(url)
+
+    def taken_over(*_):
+        os.utime(lease_file(url), (0, 0))
+        other.take()
+        raise KeyError("anything")
+
+    monkeypatch.setattr(score_graph, "score", taken_over)
+    with pytest.raises(KeyError, match="anything"):
+        fxdask.batch_score(clf, np.zeros((5, 3)), url)
+    assert [path for path in tmp_path.iterdir() if ".next-" in path.name]
+    other.give_back()

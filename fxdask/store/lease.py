@@ -289,19 +289,20 @@ class Lease:
     def _renew(self) -> None:
         while not self._given_back.wait(SECONDS_BETWEEN_RENEWALS):
             try:
-                if self._is_mine():
+                if self.is_mine():
                     self._place.renew(self._me)
             except Exception as error:  # of whatever client; the next time may do
                 log.warning("the lease of %s could not be renewed: %s", self.url, error)
 
-    def _is_mine(self) -> bool:
+    def is_mine(self) -> bool:
+        """Whether nobody has taken the place over."""
         holder = self._place.holder()
         return holder is not None and holder.token == self._me.token
 
     def confirm(self) -> None:
         """Refuse to go on where another call took the place over, as this one had not been heard of for too long."""
         with writing(self.url):
-            if not persistent(self._is_mine)():
+            if not persistent(self.is_mine)():
                 self._refuse()
 
     def sweep(self, url: str) -> None:
@@ -321,7 +322,7 @@ class Lease:
 
     def _remove_if_mine(self) -> None:
         try:
-            if self._is_mine():
+            if self.is_mine():
                 self._place.remove()
         except Exception as error:  # of whatever client: why the work failed matters more, and leases end by themselves
             log.warning("the lease of %s could not be given back: %s", self.url, error)
