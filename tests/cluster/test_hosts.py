@@ -31,10 +31,9 @@ SECONDS_OF_WORK_LEFT = 20
 
 
 def pytest_generate_tests(metafunc):
-    """With --full a worker is also frozen while it is cut off, or sees that its cable is out."""
-    full = metafunc.config.getoption("--full")
+    """A worker that is cut off goes on, is frozen as well, or sees that its cable is out."""
     if "cutting" in metafunc.fixturenames:
-        metafunc.parametrize("cutting", ("cut", "frozen", "unplug") if full else ("cut",))
+        metafunc.parametrize("cutting", ("cut", "frozen", "unplug"))
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +151,7 @@ def seconds_left(files, n_pieces):
     return (n_pieces - len(times)) * (later[-1] - later[0]) / (len(later) - 1)
 
 
+@pytest.mark.full
 def test_a_worker_is_cut_off(data, undisturbed, n_pieces, tmp_path, cutting):
     def one(job):
         return run_cut_off(job, data, undisturbed[job], n_pieces, tmp_path / job, cutting)

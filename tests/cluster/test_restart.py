@@ -92,7 +92,7 @@ def test_the_caller_is_killed(data, undisturbed, tmp_path, share):
         assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 def test_a_stopped_call_leaves_a_store_that_the_same_call_finishes(data, undisturbed, tmp_path, number):
     store = tmp_path / "model.zarr"
     with dask_processes(tmp_path, WORKERS, nanny="1GiB") as address:
