@@ -79,7 +79,7 @@ def is_healthy(port):
     return subprocess.run([sys.executable, *words], capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("way", ["compose", "kubernetes"])
+@pytest.mark.parametrize("way", ["compose", pytest.param("kubernetes", marks=pytest.mark.full)])
 def test_commands_and_health_check_of_the_containers(way, data, tmp_path):
     """Scheduler, worker and job as the file says; the health check sees both alive, and sees their end."""
     parts = commands(way)
@@ -174,6 +174,7 @@ def test_a_slurm_script_that_is_told_to_end_ends_its_jobs(slurm, data, tmp_path)
     wait_until(lambda: not any(is_running(job) for job in slurm()), "all jobs have ended")
 
 
+@pytest.mark.full
 def test_a_slurm_job_that_is_lost_is_replaced(slurm, data):
     fit = script("slurm/fit.py")
     fit.MODEL, fit.JOBS, fit.SECONDS_BETWEEN_LOOKS = str(data / "model.zarr"), 1, 0.5
@@ -260,6 +261,7 @@ def spec_processes(folder):
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.full
 def test_a_cluster_over_ssh(tls, ssh_config, data, tmp_path):
     if tls and shutil.which("openssl") is None:
         pytest.skip("there is no openssl")

@@ -135,6 +135,7 @@ def check_values(job, got, want):
     assert not verify_store(got).damages
 
 
+@pytest.mark.full
 def test_two_hosts_do_one_job(data, undisturbed, n_pieces, tmp_path):
     with cluster(tmp_path) as (hosts, address):
         for job in ARRAYS:

@@ -43,9 +43,10 @@ def tasks_by_worker(client):
     return client.run(done)
 
 
-def test_small_predictions_from_many_threads(model, tmp_path, request):
+@pytest.mark.full
+def test_small_predictions_from_many_threads(model, tmp_path):
     clf, X = model
-    calls = 1_000 if request.config.getoption("--full") else 40
+    calls = 1_000
     expected = clf.predict(X)
     with dask_processes(tmp_path) as address, Client(address) as client, ThreadPoolExecutor(THREADS) as pool:
 

@@ -102,6 +102,7 @@ def test_on_workers(bucket, data, local, server, tmp_path):
     assert np.array_equal(zarr.open_group(f"{bucket}/scored.zarr", mode="r")["labels"][:], local.predict(data[1]))
 
 
+@pytest.mark.full
 def test_workers_that_are_not_led_there_are_found_out(bucket, data, server, tmp_path):
     elsewhere = server | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}", "AWS_MAX_ATTEMPTS": "1"}
     with (
