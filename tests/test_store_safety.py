@@ -404,6 +404,7 @@ def test_headers_that_make_no_sense_are_refused(key, value, tmp_path):
     one_sentence(error)
 
 
+@pytest.mark.full
 def test_two_fits_do_not_work_on_one_store(tmp_path):
     """A real second process, which is refused while the first is at it, and taken in once that was killed."""
     code = (

@@ -88,6 +88,7 @@ def test_scoring_and_responses_on_the_workers(client, data, reference, tmp_path)
     assert np.array_equal(threaded.responses(X[0], X_train=data), expected)
 
 
+@pytest.mark.full
 def test_scoring_outlives_a_killed_worker(reference, tmp_path):
     """A worker gets a real SIGKILL while it scores; the other does the rest, and the labels are all there."""
     threaded, store = reference
