@@ -4,18 +4,34 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
-from fxdask.kernels.criteria import CRITERIA
-from fxdask.loading import load
-from fxdask.network import FisherNetworkClassifier
-from fxdask.scoring import batch_score
+from fxdask.errors import MemoryPlanError
+from fxdask.estimators.classifier import FisherNetworkClassifier
+from fxdask.estimators.loading import load
+from fxdask.estimators.scoring import batch_score
+from fxdask.execution.connection import connected
+from fxdask.kernels.criteria.table import CRITERIA
+from fxdask.planning.fit_plan import FitPlan
+from fxdask.workflows.score import BatchScores
 
-__all__ = ["CRITERIA", "FisherNetworkClassifier", "__version__", "batch_score", "load", "reproduce"]
+__all__ = [
+    "CRITERIA",
+    "BatchScores",
+    "FisherNetworkClassifier",
+    "FitPlan",
+    "MemoryPlanError",
+    "Reproduction",
+    "__version__",
+    "batch_score",
+    "connected",
+    "load",
+    "reproduce",
+]
 
 __version__ = version("fxdask")
 
 
 def __getattr__(name: str) -> Any:
-    """The experiment brings the figures' library with it, which workers and other calls do without."""
-    if name == "reproduce":
-        return import_module("fxdask.reproduction").reproduce
+    """The experiment is imported when it is first used: it needs matplotlib, which workers and other calls do not."""
+    if name in ("Reproduction", "reproduce"):
+        return getattr(import_module("fxdask.experiment.reproduce"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

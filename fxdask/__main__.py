@@ -1,5 +1,5 @@
 """``python -m fxdask`` is the command line."""
 
-from fxdask.cli import main
+from fxdask.cli.main import main
 
 main()

@@ -1,5 +1,11 @@
 """Every exception and warning that fxdask raises of its own accord."""
 
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
 __all__ = [
     "ClusterError",
     "DataUnavailableError",
@@ -7,6 +13,7 @@ __all__ = [
     "FewUsableNodesWarning",
     "FxdaskError",
     "InvalidInputError",
+    "MemoryPlanError",
     "StoreExistsError",
     "StoreFormatError",
     "StoreReadError",
@@ -15,6 +22,7 @@ __all__ = [
     "VersionMismatchWarning",
     "WeightStreamError",
     "ZeroSpreadWarning",
+    "warn_user",
 ]
 
 
@@ -76,3 +84,12 @@ class VersionMismatchWarning(UserWarning):
 
 class ZeroSpreadWarning(UserWarning):
     """A class counts as constant at most of the nodes."""
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn at the line outside of fxdask that made the call, however deep inside fxdask the warning arises."""
+    package = str(Path(__file__).parent)
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

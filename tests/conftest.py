@@ -7,7 +7,8 @@ import pytest
 import zarr
 from hypothesis import HealthCheck, settings
 
-from fxdask import FisherNetworkClassifier, score_plan
+from fxdask import FisherNetworkClassifier
+from fxdask.planning import score_plan
 
 settings.register_profile(
     "project", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow], print_blob=True

@@ -10,7 +10,8 @@ import zarr
 PROGRAM = """
 import sys, time
 import fxdask
-from fxdask import score_plan, score_tasks
+from fxdask.planning import score_plan
+from fxdask.tasks import score as score_tasks
 score_plan.BYTES_PER_TASK = 1
 read = score_tasks.read_pieces
 def slow(*arguments):

@@ -26,7 +26,7 @@ def one_sentence(error):
     return text
 
 
-def take_down_again(store):
+def rewrite_manifest(store):
     """Give an edited store a manifest of what it is now, as who edits it on purpose would."""
     write_manifest(zarr.open_group(store))
 
@@ -37,3 +37,12 @@ def unfinish(store):
     opened.attrs["fxdask"] = {**opened.attrs["fxdask"], "finished": False}
     if "manifest" in opened:
         del opened["manifest"]
+
+
+def chunk_files(store):
+    """Every chunk of a store by its name inside: what two stores of one plan must have in common."""
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in sorted(store.rglob("*"))
+        if path.is_file() and path.name != "zarr.json"
+    }

@@ -41,7 +41,7 @@ from deployment import (
 )
 from distributed.cli import dask_scheduler, dask_worker
 
-from fxdask.cli import cli
+from fxdask.cli.main import cli
 
 TOOLS = Path(sys.executable).parent
 IMAGE = "fxdask:" + tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]

@@ -9,13 +9,15 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.plan import TileShape, padded_length
+from fxdask.kernels.preprocessing import Preprocessing
+from fxdask.kernels.scratch import Scratch
+from fxdask.sizes import TileShape, padded_length
 
-__all__ = ["Projected", "class_runs", "node_rows", "pad_rows", "project_packed", "project_tile"]
+__all__ = ["ColumnValues", "PackedProjection", "class_runs", "node_rows", "pad_rows", "project_tile"]
 
 
 @dataclass(frozen=True)
-class Projected:
+class ColumnValues:
     """(node, column) values of some samples, and per class the runs of columns that hold its samples.
 
     A product's columns stay where it put them, tile after tile: whoever needs one class together
@@ -25,9 +27,9 @@ class Projected:
     values: NDArray[np.float32]
     runs: Sequence[Sequence[slice]]
 
-    def take(self, rows: slice | NDArray[np.intp]) -> Projected:
+    def take(self, rows: slice | NDArray[np.intp]) -> ColumnValues:
         """The same of these nodes only."""
-        return Projected(self.values[rows], self.runs)
+        return ColumnValues(self.values[rows], self.runs)
 
     def count(self, k: int) -> int:
         """How many samples are of this class."""
@@ -85,16 +87,75 @@ def project_tile(
         np.matmul(weights[rows], samples.T, out=values[rows])
 
 
-def project_packed(weights: NDArray[np.float32], samples: NDArray[np.float32], tile: TileShape) -> NDArray[np.float32]:
-    """(node, input) few weights, (sample, input) prepared samples -> (node, sample) values.
+class PackedProjection:
+    """Few weights and any samples -> (node, sample) values, by products of one fixed shape.
 
-    The weights stand packed from the first row of one product of fixed shape, so the values
-    depend on the weights and on each sample's place in its tile, not on how many samples there are.
+    The weights stand packed from the first row of a tile, and tiles are anchored at absolute sample
+    numbers. So a value depends on the weights and on the sample's number, not on how many samples
+    there are or how they were cut.
+
+    Parameters
+    ----------
+    weights : (node, feature)
+    preprocessing : Preprocessing
+    tile : TileShape
+        With at least as many rows as there are nodes.
+    shift_products : bool
+        Subtract a small shift from the products instead of from every sample, which saves a copy of
+        all samples and may change the last bits.
     """
-    padded = pad_rows(weights, padded_length(len(weights)))
-    values = np.empty((len(weights), len(samples)), np.float32)
-    for start in range(0, len(samples), tile.samples):
-        part = samples[start : start + tile.samples]
-        product = padded @ pad_rows(part, tile.samples).T
-        values[:, start : start + len(part)] = product[: len(weights), : len(part)]
-    return values
+
+    def __init__(
+        self,
+        weights: NDArray[np.float32],
+        preprocessing: Preprocessing,
+        tile: TileShape,
+        *,
+        shift_products: bool = False,
+    ) -> None:
+        self._n_nodes, self._tile, self._preprocessing = len(weights), tile, preprocessing
+        self._padded = pad_rows(weights, tile.nodes)
+        self._shift: NDArray[np.float32] | None = None
+        if shift_products and preprocessing.is_small_shift:
+            shifts = self._padded.astype(np.float64) @ preprocessing.shift
+            self._shift = shifts.astype(np.float32)[:, None]
+
+    def __call__(self, samples: NDArray, start: int, scratch: Scratch) -> NDArray[np.float32]:
+        """(sample, feature) raw samples, the number of the first one -> (node, sample) values.
+
+        The result is overwritten by the next call with the same scratch.
+        """
+        per_tile, stop = self._tile.samples, start + len(samples)
+        values = scratch("values", (self._n_nodes, len(samples)))
+        product = scratch("product", (self._tile.nodes, per_tile))
+        for anchor in range(start - start % per_tile, stop, per_tile):
+            low, high = max(anchor, start), min(anchor + per_tile, stop)
+            inside = slice(low - anchor, high - anchor)
+            self._multiply(samples[low - start : high - start], low, inside, product, scratch)
+            values[:, low - start : high - start] = product[: self._n_nodes, inside]
+        return values
+
+    def _multiply(
+        self, samples: NDArray, start: int, inside: slice, product: NDArray[np.float32], scratch: Scratch
+    ) -> None:
+        """(sample, feature) raw samples, the first one's number, their columns of the tile -> (row, column) product."""
+        per_tile = product.shape[1]
+        prepared = scratch("prepared", (per_tile, samples.shape[1]))
+        prepared[: inside.start], prepared[inside.stop :] = 0, 0
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self._shift is None:
+                self._preprocessing(samples, prepared[inside])
+                np.matmul(self._padded, prepared.T, out=product)
+            else:
+                whole = samples
+                if samples.dtype != np.float32 or len(samples) < per_tile or not samples.flags.c_contiguous:
+                    whole = prepared
+                    prepared[inside] = samples
+                np.matmul(self._padded, whole.T, out=product)
+                product -= self._shift
+            is_finite = np.isfinite(product.sum())
+        if not is_finite:
+            # NaN, or a sample too far out for float32: the samples are checked one by one.
+            self._preprocessing.of_new(samples, prepared[inside], start)
+            wrong = ~np.isfinite(product).all(axis=0)
+            product[:, wrong] = (self._padded @ prepared.T)[:, wrong]

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.brackets import BracketedRows
-from fxdask.kernels.ordered import Ordered, SortedRows
-from fxdask.kernels.projection import Projected
+from fxdask.kernels.order_statistics import Ordered, SortedRows
+from fxdask.kernels.projection import ColumnValues
 from fxdask.kernels.scratch import Scratch
-from fxdask.plan import row_ranges
+from fxdask.sizes import row_ranges
 
 __all__ = [
     "LOCATIONS",
@@ -72,7 +72,7 @@ def node_tolerance(weights: NDArray[np.float32], largest: float) -> NDArray[np.f
 
 
 def class_statistics(
-    projected: Projected,
+    projected: ColumnValues,
     tolerance: NDArray[np.float64],
     location: str = "interquartile_mean",
     spread: str = "mad",
@@ -105,7 +105,7 @@ def bracketed_statistics(
 
 
 def sorted_classes(
-    projected: Projected, scratch: Scratch, bytes_at_a_time: int = BYTES_PER_ROW_GROUP
+    projected: ColumnValues, scratch: Scratch, bytes_at_a_time: int = BYTES_PER_ROW_GROUP
 ) -> Iterator[tuple[int, slice, SortedRows]]:
     """Each class's values in turn, a few rows at a time, sorted while they are in the processor's cache."""
     for k in range(len(projected.runs)):

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.plan import row_ranges
+from fxdask.sizes import row_ranges
 
 __all__ = ["ExactSums"]
 

@@ -7,49 +7,49 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CANARY_INPUTS", "ROWS_PER_DRAW", "SCHEME", "canary_nodes", "weight_block", "weight_rows"]
+__all__ = ["FINGERPRINT_FEATURES", "ROWS_PER_DRAW", "SCHEME", "fingerprint_nodes", "weight_block", "weight_rows"]
 
 ROWS_PER_DRAW = 64
 SCHEME = "normal-float32, PCG64, SeedSequence(seed, spawn_key=(node // 64,)), 64 rows a draw"
-CANARY_INPUTS = 8
+FINGERPRINT_FEATURES = 8
 
 
-def weight_block(seed: int, start: int, stop: int, n_inputs: int) -> NDArray[np.float32]:
+def weight_block(seed: int, start: int, stop: int, n_features: int) -> NDArray[np.float32]:
     """Seed and node range -> (node, input) weights, each drawn from N(0, 1).
 
     Rows come in draws of 64 from one generator per (seed, draw), so a row depends neither on
     the range asked for nor on the number of nodes.
     """
-    weights = np.empty((stop - start, n_inputs), np.float32)
+    weights = np.empty((stop - start, n_features), np.float32)
     for draw in range(start // ROWS_PER_DRAW, -(-stop // ROWS_PER_DRAW)):
         first = draw * ROWS_PER_DRAW
         last = first + ROWS_PER_DRAW
         if start <= first and last <= stop:
             _generator(seed, draw).standard_normal(dtype=np.float32, out=weights[first - start : last - start])
         else:
-            rows = _draw(seed, draw, n_inputs)
+            rows = _draw(seed, draw, n_features)
             inside = slice(max(first, start), min(last, stop))
             weights[inside.start - start : inside.stop - start] = rows[inside.start - first : inside.stop - first]
     return weights
 
 
-def weight_rows(seed: int, nodes: Sequence[int] | NDArray[np.integer], n_inputs: int) -> NDArray[np.float32]:
+def weight_rows(seed: int, nodes: Sequence[int] | NDArray[np.integer], n_features: int) -> NDArray[np.float32]:
     """Seed and any nodes, in any order -> (node, input) weights."""
     nodes = np.asarray(nodes, dtype=np.int64)
-    weights = np.empty((len(nodes), n_inputs), np.float32)
+    weights = np.empty((len(nodes), n_features), np.float32)
     for draw in np.unique(nodes // ROWS_PER_DRAW):
         wanted = nodes // ROWS_PER_DRAW == draw
-        weights[wanted] = _draw(seed, int(draw), n_inputs)[nodes[wanted] % ROWS_PER_DRAW]
+        weights[wanted] = _draw(seed, int(draw), n_features)[nodes[wanted] % ROWS_PER_DRAW]
     return weights
 
 
-def canary_nodes(n_nodes: int) -> list[int]:
+def fingerprint_nodes(n_nodes: int) -> list[int]:
     """A few nodes whose weights tell whether another NumPy build draws the same stream."""
     return sorted({0, n_nodes // 2, n_nodes - 1})
 
 
-def _draw(seed: int, draw: int, n_inputs: int) -> NDArray[np.float32]:
-    return _generator(seed, draw).standard_normal((ROWS_PER_DRAW, n_inputs), dtype=np.float32)
+def _draw(seed: int, draw: int, n_features: int) -> NDArray[np.float32]:
+    return _generator(seed, draw).standard_normal((ROWS_PER_DRAW, n_features), dtype=np.float32)
 
 
 def _generator(seed: int, draw: int) -> np.random.Generator:

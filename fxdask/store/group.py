@@ -23,27 +23,27 @@ from fxdask.errors import (
     StoreUnfinishedError,
     StoreWriteError,
 )
-from fxdask.plan import format_bytes
-from fxdask.store.faults import persistent, reading, writing
+from fxdask.sizes import format_bytes
 from fxdask.store.layout import FORMAT, MANIFEST
 from fxdask.store.manifest import Manifest, has_manifest, write_manifest
-from fxdask.store.place import beside, is_local, is_partial, object_store, zarr_place
+from fxdask.store.paths import is_local, is_partial, object_store, sibling_url, zarr_location
+from fxdask.store.retry import reading, retried, writing
 
 __all__ = [
     "Mode",
     "begin_group",
-    "check_backed",
+    "check_file_size",
     "check_room",
-    "check_still_there",
+    "check_writable",
     "count_files",
     "finish_group",
     "has_chunk",
     "has_metadata",
-    "move_into_place",
     "open_group",
     "peek_header",
     "refuse_foreign_files",
     "remove_group",
+    "replace_store",
     "stored_array",
     "write_header",
     "write_together",
@@ -57,7 +57,7 @@ OWN_CODECS = (("BytesCodec", "Crc32cCodec"), ("VLenUTF8Codec", "Crc32cCodec"))
 Mode = Literal["r", "r+"]
 
 
-@persistent
+@retried
 def peek_header(url: str) -> dict[str, Any] | None:
     """The header of the store at this place; None where there is nothing, or only a creation that was cut off.
 
@@ -85,7 +85,7 @@ def _check_plain_files(url: str) -> None:
 
 
 def _looked(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
-    place = zarr_place(url)
+    place = zarr_location(url)
     try:
         # Version 2 has codecs that unpickle; fxdask never wrote it.
         group = zarr.open_group(place, mode=mode, zarr_format=3)
@@ -148,14 +148,14 @@ def stored_array(group: zarr.Group, url: str, name: str) -> zarr.Array:
     return array.with_config({"write_empty_chunks": True})
 
 
-@persistent
+@retried
 def has_chunk(array: zarr.Array, index: tuple[int, ...]) -> bool:
     """Whether a chunk is there by name: where it is not, Zarr reads zeros without a word."""
     return sync((array.store_path / array.metadata.encode_chunk_key(index)).exists())
 
 
-@persistent
-def check_backed(array: zarr.Array, index: tuple[int, ...], url: str) -> None:
+@retried
+def check_file_size(array: zarr.Array, index: tuple[int, ...], url: str) -> None:
     """Refuse a chunk that claims more values than its file has bytes, before room for them is made."""
     claimed = math.prod(array.chunks) * array.dtype.itemsize
     place = array.store_path / array.metadata.encode_chunk_key(index)
@@ -166,7 +166,7 @@ def check_backed(array: zarr.Array, index: tuple[int, ...], url: str) -> None:
         )
 
 
-@persistent
+@retried
 def count_files(array: zarr.Array) -> int:
     """How many files an array has besides its metadata."""
 
@@ -185,7 +185,7 @@ def write_together(parts: Sequence[tuple[zarr.Array, tuple[slice, ...], NDArray]
     sync(write_all())
 
 
-def check_still_there(group: zarr.Group, url: str, header: Mapping[str, Any]) -> None:
+def check_writable(group: zarr.Group, url: str, header: Mapping[str, Any]) -> None:
     """Refuse a write that comes too late: a worker that was cut off does not know that its job is over.
 
     It would make a store anew that was moved into its place, spoil one that is finished, or, in an
@@ -210,18 +210,18 @@ def begin_group(url: str, kind: str, names: Iterable[str]) -> zarr.Group:
     if is_local(url) and Path(url).is_dir():
         refuse_foreign_files(url, names)
     with writing(url):
-        aside = _move_aside(url)
+        aside = _rename_aside(url)
         begun: Any = {HEADER: {"kind": kind, "format": FORMAT, "begun": True}}
-        group = zarr.open_group(zarr_place(url), mode="w", attributes=begun)
+        group = zarr.open_group(zarr_location(url), mode="w", attributes=begun)
         _discard(aside)
         return group
 
 
-def _move_aside(url: str) -> Path | None:
+def _rename_aside(url: str) -> Path | None:
     """Rename a folder in one step: one that is deleted file by file could be left neither there nor gone."""
     if not is_local(url) or not Path(url).exists():
         return None
-    return Path(url).rename(beside(url, f"old-{uuid4().hex}"))
+    return Path(url).rename(sibling_url(url, f"old-{uuid4().hex}"))
 
 
 def _discard(folder: Path | None) -> None:
@@ -245,12 +245,12 @@ def finish_group(group: zarr.Group, url: str, header: dict[str, Any], **facts: A
         write_manifest(group)
 
 
-def move_into_place(url: str, final: str) -> None:
+def replace_store(url: str, final: str) -> None:
     """Let a finished store take its place, and that of the store that it replaces."""
     if url == final:
         return
     with writing(final):
-        aside = _move_aside(final)
+        aside = _rename_aside(final)
         Path(url).rename(final)
         _discard(aside)
 

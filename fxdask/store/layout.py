@@ -9,6 +9,7 @@ import zarr
 from zarr.codecs import Crc32cCodec
 
 __all__ = [
+    "ARRAY_NAMES",
     "BLOCK_ARRAYS",
     "FORMAT",
     "MANIFEST",
@@ -17,6 +18,7 @@ __all__ = [
     "QUANTITIES",
     "SCORE_ARRAYS",
     "ArraySpec",
+    "ModelShape",
     "create_array",
 ]
 
@@ -32,6 +34,29 @@ class ArraySpec:
     dimensions: tuple[str, ...]
     dtype: str
     chunked: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """How large a model's arrays are, how they are cut into blocks, and which optional ones there are."""
+
+    n_nodes: int
+    n_features: int
+    n_classes: int
+    n_samples: int
+    nodes_per_block: int
+    kept: tuple[str, ...] = ()
+
+    def sizes(self) -> dict[str, int]:
+        """The length of every dimension."""
+        return {
+            "node": self.n_nodes,
+            "input": self.n_features,
+            "class": self.n_classes,
+            "sample": self.n_samples,
+            "block": -(-self.n_nodes // self.nodes_per_block),
+            "quantity": len(QUANTITIES),
+        }
 
 
 # Written block by block while fitting: one whole chunk per node block.
@@ -73,6 +98,12 @@ SCORE_ARRAYS = (
     ArraySpec("labels", ("sample",), "", "sample"),
     ArraySpec("scores", ("sample", "class"), "float64", "sample"),
 )
+
+ARRAY_NAMES = {
+    "model": tuple(spec.name for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS)),
+    "scores": tuple(spec.name for spec in SCORE_ARRAYS),
+}
+"""By kind of store, the names of all arrays that it may hold besides its manifest."""
 
 
 def create_array(

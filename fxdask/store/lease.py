@@ -27,10 +27,10 @@ from uuid import uuid4
 import psutil
 
 from fxdask.errors import StoreExistsError
-from fxdask.store.faults import persistent, writing
-from fxdask.store.place import beside, files_at, is_local, is_partial
+from fxdask.store.paths import files_at, is_local, is_partial, sibling_url
+from fxdask.store.retry import retried, writing
 
-__all__ = ["Lease", "only_one_at_a_time"]
+__all__ = ["Lease", "exclusive_lease"]
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class Found:
         return self.age >= SECONDS_UNTIL_FREE or (self.holder is not None and self.holder.is_gone())
 
 
-class FileOfLease:
+class LeaseFile:
     """A lease as a file, on a disk of this machine or on one that several share."""
 
     seconds_to_read_back = 0.0
@@ -206,7 +206,7 @@ class FileOfLease:
         return self._file.with_name(f"{self._file.name}-{uuid4().hex}")
 
 
-class ObjectOfLease:
+class LeaseObject:
     """A lease as an object of an object store, of which two that come at the same time get the later one."""
 
     seconds_to_read_back = 0.5
@@ -258,8 +258,8 @@ class Lease:
         self.url = url
         if not is_local(url):
             files_at(url)  # a URL that leads nowhere is told by its own name, not by that of a lease
-        name = beside(url, "lease")
-        self._place = FileOfLease(name) if is_local(url) else ObjectOfLease(name)
+        name = sibling_url(url, "lease")
+        self._place = LeaseFile(name) if is_local(url) else LeaseObject(name)
         self._me = Holder.this_call()
         self._given_back = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="fxdask-lease", daemon=True)
@@ -272,7 +272,7 @@ class Lease:
                     self._refuse()
                 log.info("%s was taken over from a call that is gone", self.url)
             time.sleep(self._place.seconds_to_read_back)
-            self.confirm()
+            self.check_held()
         except BaseException:
             self._remove_if_mine()
             raise
@@ -289,23 +289,23 @@ class Lease:
     def _renew(self) -> None:
         while not self._given_back.wait(SECONDS_BETWEEN_RENEWALS):
             try:
-                if self.is_mine():
+                if self.is_held():
                     self._place.renew(self._me)
             except Exception as error:  # of whatever client; the next time may do
                 log.warning("the lease of %s could not be renewed: %s", self.url, error)
 
-    def is_mine(self) -> bool:
+    def is_held(self) -> bool:
         """Whether nobody has taken the place over."""
         holder = self._place.holder()
         return holder is not None and holder.token == self._me.token
 
-    def confirm(self) -> None:
+    def check_held(self) -> None:
         """Refuse to go on where another call took the place over, as this one had not been heard of for too long."""
         with writing(self.url):
-            if not persistent(self.is_mine)():
+            if not retried(self.is_held)():
                 self._refuse()
 
-    def sweep(self, url: str) -> None:
+    def remove_partial_files(self, url: str) -> None:
         """Remove what killed writers left half-written in a store, if it is older than the lease."""
         if not is_local(url):
             return  # an object is there whole or not at all
@@ -314,7 +314,7 @@ class Lease:
                 if is_partial(file.name) and file.stat().st_mtime < self._place.created_at:
                     file.unlink()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Leave the place to others."""
         self._given_back.set()
         self._renewing.join(SECONDS_BETWEEN_RENEWALS)  # it may be waiting for storage that does not answer
@@ -322,14 +322,14 @@ class Lease:
 
     def _remove_if_mine(self) -> None:
         try:
-            if self.is_mine():
+            if self.is_held():
                 self._place.remove()
         except Exception as error:  # of whatever client: why the work failed matters more, and leases end by themselves
             log.warning("the lease of %s could not be given back: %s", self.url, error)
 
 
 @contextmanager
-def only_one_at_a_time(url: str) -> Iterator[Lease]:
+def exclusive_lease(url: str) -> Iterator[Lease]:
     """Refuse to work on what another call is working on; its end, however it comes, lifts that.
 
     Two that finished the same would move each other's result away.
@@ -340,4 +340,4 @@ def only_one_at_a_time(url: str) -> Iterator[Lease]:
     try:
         yield lease
     finally:
-        lease.give_back()
+        lease.release()

@@ -22,7 +22,7 @@ from zarr.core.sync import sync
 
 from fxdask.errors import StoreFormatError
 from fxdask.store.layout import MANIFEST, create_array
-from fxdask.store.place import is_partial
+from fxdask.store.paths import is_partial
 
 __all__ = ["Manifest", "has_manifest", "write_manifest"]
 
@@ -89,7 +89,7 @@ class Manifest:
         """The same, of the metadata of one array, or of the whole store."""
         self.check([f"{name}/zarr.json".removeprefix("/")])
 
-    def damages(self) -> list[str]:
+    def find_damage(self) -> list[str]:
         """In words, everything that is not as it was; every byte is read."""
         return [f"{name} {wrong}" for name, wrong in self._wrong(self.names, whole=True)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,12 @@ import zarr
 from numpy.typing import NDArray
 
 from fxdask.errors import StoreFormatError, StoreWriteError
-from fxdask.plan import FitPlan, NodeBlock, rows_per_read
-from fxdask.store.faults import persistent, reading, writing
+from fxdask.sizes import NodeBlock, rows_per_read
 from fxdask.store.group import (
     Mode,
     begin_group,
-    check_backed,
-    check_still_there,
+    check_file_size,
+    check_writable,
     count_files,
     finish_group,
     has_chunk,
@@ -26,8 +26,17 @@ from fxdask.store.group import (
     write_header,
     write_together,
 )
-from fxdask.store.layout import BLOCK_ARRAYS, MODEL_ARRAYS, OPTIONAL_ARRAYS, QUANTITIES, ArraySpec, create_array
+from fxdask.store.layout import (
+    BLOCK_ARRAYS,
+    MODEL_ARRAYS,
+    OPTIONAL_ARRAYS,
+    QUANTITIES,
+    ArraySpec,
+    ModelShape,
+    create_array,
+)
 from fxdask.store.manifest import Manifest
+from fxdask.store.retry import reading, retried, writing
 
 __all__ = ["ModelStore"]
 
@@ -48,52 +57,54 @@ class ModelStore:
         self._manifest = Manifest(group, url) if header.get("finished") else None
 
     @classmethod
-    @persistent
+    @retried
     def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ModelStore:
         """Open the model at this address; with ``finished``, only one that is complete."""
         return cls(url, *open_group(url, "model", mode, finished=finished))
 
     @classmethod
-    @persistent
+    @retried
     def create(
         cls,
         url: str,
-        plan: FitPlan,
+        shape: ModelShape,
         facts: Mapping[str, Any],
-        canaries: NDArray[np.float32],
+        fingerprint: NDArray[np.float32],
     ) -> ModelStore:
         """An empty model store with every block array in place, replacing what fxdask had there.
 
-        Of the optional block arrays it has those that the plan keeps.
+        Of the optional block arrays it has those that the shape names.
         """
-        sizes = _sizes(plan)
+        sizes = shape.sizes()
         group = begin_group(url, "model", SPECS)
         with writing(url):
             for spec in BLOCK_ARRAYS:
-                if spec.name not in OPTIONAL_ARRAYS or spec.name in plan.kept:
-                    create_array(group, spec, sizes, plan.nodes_per_block)
+                if spec.name not in OPTIONAL_ARRAYS or spec.name in shape.kept:
+                    create_array(group, spec, sizes, shape.nodes_per_block)
             create_array(group, SPECS["blocks_done"], sizes)
         store = cls(url, group, {})
-        store.write("canaries", canaries)
-        facts = {**facts, "sizes": sizes, "nodes_per_block": plan.nodes_per_block}
+        store.write("canaries", fingerprint)  # the name in the format
+        facts = {**facts, "sizes": sizes, "nodes_per_block": shape.nodes_per_block}
         store.header = write_header(group, url, "model", facts)
         return store
 
-    def check_plan(self, plan: FitPlan) -> None:
-        """Refuse a store whose header has other sizes than the plan, or blocks that cannot be."""
+    def check_shape(self, shape: ModelShape) -> None:
+        """Refuse a store whose header has other sizes than the job, or blocks that cannot be."""
         per_block, stored = self.header.get("nodes_per_block"), self.header.get("sizes")
-        if not isinstance(per_block, int) or not 1 <= per_block <= plan.n_nodes:
-            raise StoreFormatError(f"{self.url} is damaged: its header has blocks of {per_block} nodes")
-        wanted = _sizes(plan) | {"block": -(-plan.n_nodes // per_block)}
+        if not isinstance(per_block, int) or not 1 <= per_block <= shape.n_nodes:
+            raise StoreFormatError(
+                f"{self.url} is damaged: its header has blocks of {per_block} nodes, but the model has {shape.n_nodes}"
+            )
+        wanted = replace(shape, nodes_per_block=per_block).sizes()
         if stored != wanted:
             raise StoreFormatError(f"{self.url} is damaged: its header has sizes {stored}, but its job {wanted}")
 
     # Blocks
 
-    @persistent
+    @retried
     def write_block(self, block: NodeBlock, arrays: Mapping[str, NDArray]) -> None:
         """Write one whole chunk of every given array, then the block's mark."""
-        check_still_there(self._group, self.url, self.header)
+        check_writable(self._group, self.url, self.header)
         with writing(self.url):
             write_together(
                 [
@@ -114,7 +125,7 @@ class ModelStore:
             and all(self._is_intact(spec, block) for spec in BLOCK_ARRAYS if spec.name in self)
         )
 
-    @persistent
+    @retried
     def _is_marked(self, index: int) -> bool:
         try:
             with reading(self.url, "blocks_done"):
@@ -158,18 +169,18 @@ class ModelStore:
         except (KeyError, TypeError, ValueError) as error:
             raise StoreFormatError(f"{self.url} is damaged: its header does not name its job") from error
 
-    @persistent
+    @retried
     def read_block(self, name: str, block: NodeBlock) -> NDArray:
         """One chunk of one block array; a missing one is an error, where Zarr would read zeros."""
         if not self._has_chunk(SPECS[name], block):
             raise StoreFormatError(f"{self.url} is damaged: {name} has no chunk {block.index}")
         if self._manifest:
             self._manifest.check([self._file(name, block)])
-        check_backed(self._array(name), _index(SPECS[name], block), self.url)
+        check_file_size(self._array(name), _index(SPECS[name], block), self.url)
         with reading(self.url, name):
             return np.asarray(self._array(name)[_along(SPECS[name], "node", block.start, block.stop)])
 
-    @persistent
+    @retried
     def read_quantity(self, name: str) -> NDArray[np.float64]:
         """(class, node) one quantity of every node's statistics."""
         self._check_complete("statistics")
@@ -181,7 +192,7 @@ class ModelStore:
     def __contains__(self, name: str) -> bool:
         return name in self._group
 
-    @persistent
+    @retried
     def write(self, name: str, values: NDArray) -> None:
         """Create and fill one array that is not written by blocks."""
         spec = SPECS[name]
@@ -191,7 +202,7 @@ class ModelStore:
             self._opened[name] = create_array(self._group, spec, sizes, per_chunk, spec.dtype or values.dtype.str)
             self._opened[name][...] = values
 
-    @persistent
+    @retried
     def read(self, name: str) -> NDArray:
         """One whole array; a missing chunk is an error, where Zarr would read zeros."""
         self._check_complete(name)
@@ -210,26 +221,26 @@ class ModelStore:
         if there != array.nchunks:
             raise StoreFormatError(f"{self.url} is damaged: {name} has {there} of its {array.nchunks} chunks")
         if array.nchunks:
-            check_backed(array, (0,) * array.ndim, self.url)
+            check_file_size(array, (0,) * array.ndim, self.url)
 
     # Samples kept beside the blocks while fitting, for workers that cannot see the caller's memory
 
-    @persistent
-    def stage_samples(self, n_samples: int, n_inputs: int, dtype: np.dtype) -> None:
+    @retried
+    def stage_samples(self, n_samples: int, n_features: int, dtype: np.dtype) -> None:
         """Create the array that raw training samples are copied into, one whole chunk per read."""
         with writing(self.url):
-            sizes = {"sample": n_samples, "input": n_inputs}
+            sizes = {"sample": n_samples, "input": n_features}
             self._opened["samples"] = create_array(
-                self._group, SPECS["samples"], sizes, rows_per_read(n_inputs), dtype.str
+                self._group, SPECS["samples"], sizes, rows_per_read(n_features), dtype.str
             )
 
-    @persistent
+    @retried
     def write_samples(self, start: int, samples: NDArray) -> None:
         """Write one read's worth of raw samples."""
         with writing(self.url):
             self._array("samples")[start : start + len(samples)] = samples
 
-    @persistent
+    @retried
     def has_all(self, name: str, length: int) -> bool:
         """Whether an earlier call wrote all of an array of this length: each chunk is there, and whole."""
         if name not in self._group:
@@ -257,7 +268,7 @@ class ModelStore:
             if name in self._group:
                 del self._group[name]
 
-    @persistent
+    @retried
     def finish(self, **facts: Any) -> None:
         """Mark the model as complete, after everything else is written and every block is there by name."""
         missing = np.flatnonzero(~self.blocks_done())
@@ -292,18 +303,6 @@ class ModelStore:
                 f"{self.url} is damaged: {spec.name} is {array.dtype} of shape {array.shape}, "
                 "which its header or its other arrays do not allow"
             )
-
-
-def _sizes(plan: FitPlan) -> dict[str, int]:
-    """The length of every dimension that a plan knows."""
-    return {
-        "node": plan.n_nodes,
-        "input": plan.n_inputs,
-        "class": plan.n_classes,
-        "sample": plan.n_samples,
-        "block": plan.n_blocks,
-        "quantity": len(QUANTITIES),
-    }
 
 
 def _index(spec: ArraySpec, block: NodeBlock) -> tuple[int, ...]:

@@ -9,11 +9,10 @@ import zarr
 from numpy.typing import NDArray
 
 from fxdask.errors import StoreFormatError
-from fxdask.store.faults import persistent, reading, writing
 from fxdask.store.group import (
     Mode,
     begin_group,
-    check_still_there,
+    check_writable,
     finish_group,
     has_chunk,
     open_group,
@@ -22,6 +21,7 @@ from fxdask.store.group import (
     write_together,
 )
 from fxdask.store.layout import SCORE_ARRAYS, create_array
+from fxdask.store.retry import reading, retried, writing
 
 __all__ = ["ScoreStore"]
 
@@ -36,13 +36,13 @@ class ScoreStore:
         self._opened: dict[str, zarr.Array] = {}
 
     @classmethod
-    @persistent
+    @retried
     def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ScoreStore:
         """Open the scores at this address."""
         return cls(url, *open_group(url, "scores", mode, finished=finished))
 
     @classmethod
-    @persistent
+    @retried
     def create(
         cls, url: str, n_samples: int, rows_per_chunk: int, classes: NDArray, facts: dict[str, Any]
     ) -> ScoreStore:
@@ -56,12 +56,12 @@ class ScoreStore:
         header = write_header(group, url, "scores", {**facts, "n_samples": n_samples, "rows_per_chunk": rows_per_chunk})
         return cls(url, group, header)
 
-    @persistent
+    @retried
     def write(self, index: int, labels: NDArray, scores: NDArray[np.float64]) -> None:
         """Write one chunk of labels and scores, at the same time: the chunk is done when both are there."""
         rows = self._rows(index, len(labels))
         plain = labels if labels.dtype.kind in "biuf" else labels.astype(object)
-        check_still_there(self._group, self.url, self.header)
+        check_writable(self._group, self.url, self.header)
         with writing(self.url):
             write_together([(self._array("scores"), rows, scores), (self._array("labels"), rows[:1], plain)])
 
@@ -69,7 +69,7 @@ class ScoreStore:
         """Whether labels and scores of a chunk are there by name: Zarr writes each of them whole or not at all."""
         return has_chunk(self._array("labels"), (index,)) and has_chunk(self._array("scores"), (index, 0))
 
-    @persistent
+    @retried
     def read_done(self, index: int, classes: NDArray) -> NDArray[np.float64] | None:
         """(sample, class) one chunk of scores, if it is done and its labels are theirs; a damaged one is as missing."""
         if not self.is_done(index):
@@ -86,12 +86,12 @@ class ScoreStore:
             labels, classes = labels.astype(str), classes.astype(str)
         return scores if np.array_equal(labels, classes[scores.argmax(axis=1)]) else None
 
-    @persistent
+    @retried
     def n_done(self) -> int:
         """How many chunks are done, or nearly."""
         return min(self._array("labels").nchunks_initialized, self._array("scores").nchunks_initialized)
 
-    @persistent
+    @retried
     def finish(self, **facts: Any) -> None:
         """Mark the scores as complete, once every chunk is there by name."""
         for name in ("labels", "scores"):

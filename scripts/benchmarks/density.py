@@ -16,11 +16,12 @@ from sklearn.neighbors import KernelDensity
 
 from benchmarks.measure import Ratio, in_turn, report, save
 from fxdask import FisherNetworkClassifier
-from fxdask.kernels.density import log_density, silverman
-from fxdask.kernels.lookup import Lookup
+from fxdask.kernels.density.bandwidth import silverman
+from fxdask.kernels.density.exact import log_density
+from fxdask.kernels.density.lookup import Lookup
+from fxdask.kernels.density.table import LARGEST_ERROR, DensityTable
 from fxdask.kernels.scratch import Scratch
-from fxdask.kernels.table import LARGEST_ERROR, DensityTable
-from fxdask.threads import one_blas_thread
+from fxdask.tasks.threads import one_blas_thread
 
 N_DENSITIES, N_SAMPLES, N_POINTS = 20, 6_000, 100_000
 POINTS_PER_LOOKUP = 2**14

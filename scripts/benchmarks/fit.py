@@ -12,8 +12,8 @@ from scipy import stats
 
 from benchmarks.measure import Ratio, in_turn, report, save
 from fxdask import FisherNetworkClassifier
-from fxdask.evidence import peak_bytes
-from fxdask.plan import format_bytes
+from fxdask.sizes import format_bytes
+from fxdask.tasks.telemetry import peak_bytes
 
 
 def plain_numpy(X: np.ndarray, y: np.ndarray, n_nodes: int, n_selected: int = 10) -> np.ndarray:

@@ -8,7 +8,9 @@ import click
 import numpy as np
 
 from benchmarks.measure import save
-from fxdask import FisherNetworkClassifier, score_graph
+from fxdask import FisherNetworkClassifier
+from fxdask.execution.score import log_scores
+from fxdask.kernels.scorer import Scorer
 
 
 def read_idx(folder: Path, name: str) -> np.ndarray:
@@ -35,9 +37,7 @@ def labels(folder: Path, nodes: int, normalize: str, file: Path | None) -> None:
         chosen = np.isin(digits, pair)
         clf = FisherNetworkClassifier(nodes, normalize=None if normalize == "none" else normalize)
         clf.fit(images[chosen], digits[chosen])
-        looked_up, exact = (
-            score_graph.log_scores(clf.network_.with_density(how), tests, len(tests)) for how in ("table", "exact")
-        )
+        looked_up, exact = (log_scores(Scorer(clf.network_, how), tests, len(tests)) for how in ("table", "exact"))
         rows.append(
             {
                 "pair": pair,

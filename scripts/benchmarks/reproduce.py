@@ -11,7 +11,7 @@ from scipy.stats import trim_mean
 
 import fxdask
 from benchmarks.measure import save
-from fxdask.datasets import read_images
+from fxdask.experiment.datasets import read_images
 
 N_NODES, N_SELECTED = 10_000, 10
 AT_LEAST = 30

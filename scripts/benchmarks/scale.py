@@ -13,7 +13,7 @@ from distributed import Client
 from benchmarks.measure import save
 from benchmarks.workers import evidence, process_ids, workers
 from fxdask import FisherNetworkClassifier
-from fxdask.plan import format_bytes
+from fxdask.sizes import format_bytes
 
 MIB = 2**20
 
@@ -36,10 +36,10 @@ def scale(million: bool, beyond_memory: bool, only_beyond_memory: bool, folder: 
     save(figures, file)
 
 
-def write_samples(file: Path, n_samples: int, n_inputs: int) -> np.ndarray:
+def write_samples(file: Path, n_samples: int, n_features: int) -> np.ndarray:
     """Normal samples in a .npy file, written piece by piece; returns labels of two classes in no particular order."""
     rng = np.random.default_rng(0)
-    out = np.lib.format.open_memmap(file, "w+", np.float32, (n_samples, n_inputs))
+    out = np.lib.format.open_memmap(file, "w+", np.float32, (n_samples, n_features))
     for start in range(0, n_samples, 10_000):
         rows = out[start : start + 10_000]
         rows[...] = rng.standard_normal(rows.shape, dtype=np.float32)
@@ -106,18 +106,18 @@ def go_beyond_memory(folder: Path, n_samples: int = 1_370_000, n_nodes: int = 2_
     in_memory = FisherNetworkClassifier(n_nodes)
     started = time.perf_counter()
     in_memory.fit(np.load(folder / "X.npy"), y)
-    beside = time.perf_counter() - started
+    in_memory_seconds = time.perf_counter() - started
     same = clf.divergences_.tobytes() == in_memory.divergences_.tobytes()
     (memory,) = in_memory.fit_info_["peak_bytes_by_process"].values()
     held = in_memory.fit_info_["plan"]["values_held"]
     click.echo(
-        f"  with values {held} on two threads: {beside:.1f} s, VmHWM {format_bytes(memory)}; "
+        f"  with values {held} on two threads: {in_memory_seconds:.1f} s, VmHWM {format_bytes(memory)}; "
         f"divergences {'the same to the last bit' if same else 'DIFFER'}"
     )
     return found | {
         "seconds": seconds,
         "peak_share": peak,
-        "seconds_in_memory": beside,
+        "seconds_in_memory": in_memory_seconds,
         "values_held_in_memory": held,
         "same_divergences": same,
     }

@@ -15,8 +15,8 @@ import zarr
 from benchmarks.measure import Ratio, in_turn, report, save
 from benchmarks.workers import workers
 from fxdask import FisherNetworkClassifier, batch_score, load
-from fxdask.evidence import peak_bytes
-from fxdask.plan import format_bytes
+from fxdask.sizes import format_bytes
+from fxdask.tasks.telemetry import peak_bytes
 
 ROWS_PER_CHUNK = 8_192
 STANDARD_DEVIATIONS_OFF = 10
@@ -56,10 +56,10 @@ def score(
     save(figures | {"evidence": found}, file)
 
 
-def fit_model(folder: Path, n_inputs: int) -> np.ndarray:
+def fit_model(folder: Path, n_features: int) -> np.ndarray:
     """A model of two classes that differ in their spread; returns a shift that takes a sample out of every density."""
     rng = np.random.default_rng(0)
-    X = rng.standard_normal((12_000, n_inputs), dtype=np.float32)
+    X = rng.standard_normal((12_000, n_features), dtype=np.float32)
     X[6_000:] *= 1.1
     clf = FisherNetworkClassifier(2_000, store=folder / "model.zarr").fit(X, np.arange(12_000) // 6_000)
     network = clf.network_
@@ -67,15 +67,15 @@ def fit_model(folder: Path, n_inputs: int) -> np.ndarray:
     return np.linalg.lstsq(network.weights.astype(float), target)[0].astype(np.float32)
 
 
-def write_samples(folder: Path, n_samples: int, n_inputs: int, shift: np.ndarray, *, compressed: bool) -> None:
+def write_samples(folder: Path, n_samples: int, n_features: int, shift: np.ndarray, *, compressed: bool) -> None:
     """The test set, and the same set shifted."""
     rng = np.random.default_rng(1)
-    settings: dict[str, Any] = {"shape": (n_samples, n_inputs), "chunks": (ROWS_PER_CHUNK, n_inputs), "dtype": "f4"}
+    settings: dict[str, Any] = {"shape": (n_samples, n_features), "chunks": (ROWS_PER_CHUNK, n_features), "dtype": "f4"}
     if not compressed:
         settings["compressors"] = None
     arrays = [zarr.create_array(folder / name, **settings) for name in ("X.zarr", "shifted.zarr")]
     for start in range(0, n_samples, ROWS_PER_CHUNK):
-        rows = rng.standard_normal((min(ROWS_PER_CHUNK, n_samples - start), n_inputs), dtype=np.float32)
+        rows = rng.standard_normal((min(ROWS_PER_CHUNK, n_samples - start), n_features), dtype=np.float32)
         rows[::2] *= 1.1
         for array, moved in zip(arrays, (0, shift), strict=True):
             array[start : start + len(rows)] = rows + moved

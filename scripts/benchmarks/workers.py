@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 from distributed import Client
 
-from fxdask.evidence import peak_bytes, resident_bytes
-from fxdask.plan import format_bytes
+from fxdask.sizes import format_bytes
+from fxdask.tasks.telemetry import peak_bytes, resident_bytes
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from distributed import Client
 
-from fxdask import batch_score, score_plan
-from fxdask.cluster import connected
+from fxdask import batch_score
+from fxdask.execution.connection import connected
+from fxdask.planning import score_plan
 
 SECONDS_TO_BE_BUSY = 120
 

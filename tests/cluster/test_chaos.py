@@ -6,7 +6,8 @@ import zarr
 from distributed import Client
 
 import fxdask
-from fxdask import FisherNetworkClassifier, score_plan
+from fxdask import FisherNetworkClassifier
+from fxdask.planning import score_plan
 
 from .chaos import Killer, timed
 from .conftest import dask_processes

@@ -17,12 +17,14 @@ import pytest
 import zarr
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
-from test_store import chunk_files
+from small import chunk_files
 
 import fxdask
-from fxdask import FisherNetworkClassifier, graph, score_plan
-from fxdask.cluster import connected
+from fxdask import FisherNetworkClassifier
 from fxdask.errors import ClusterError, InvalidInputError
+from fxdask.execution import compute as compute_module
+from fxdask.execution.connection import connected
+from fxdask.planning import score_plan
 
 from .conftest import dask_processes
 
@@ -95,7 +97,7 @@ def test_scoring_outlives_a_killed_worker(reference, tmp_path):
     big = np.tile(X, (40, 1))
     zarr.create_array(tmp_path / "X.zarr", data=big, chunks=(300, 20))
     slow = (
-        "import time; from fxdask import score_tasks as t; r = t.read_pieces; "
+        "import time; from fxdask.tasks import score as t; r = t.read_pieces; "
         "t.read_pieces = lambda *a: (time.sleep(0.03), r(*a))[1]"
     )
     with dask_processes(tmp_path) as address, Client(address) as client:
@@ -264,9 +266,9 @@ def test_every_worker_is_sent_a_word_while_work_goes_on(client, monkeypatch):
     def words(dask_worker):
         return sum("fxdask-knock" in entry for entry in dask_worker.state.log)
 
-    monkeypatch.setattr(graph, "SECONDS_BETWEEN_KNOCKS", 0.1)
+    monkeypatch.setattr(compute_module, "SECONDS_BETWEEN_KEEPALIVES", 0.1)
     before = client.run(words)
-    assert graph.compute([delayed(time.sleep, pure=False)(1)]) == [None]
+    assert compute_module.compute([delayed(time.sleep, pure=False)(1)]) == [None]
     after = client.run(words)
     assert len(after) == 2
     assert all(after[worker] > before[worker] for worker in after)

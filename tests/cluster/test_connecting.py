@@ -15,9 +15,9 @@ import trustme
 from distributed.security import Security
 
 import fxdask
-from fxdask import cluster
-from fxdask.cluster import connected
 from fxdask.errors import ClusterError, VersionMismatchWarning
+from fxdask.execution import connection
+from fxdask.execution.connection import connected
 
 from .conftest import dask_processes
 
@@ -80,7 +80,7 @@ def test_a_good_certificate_works(secured, certificates, tmp_path):
 
 @pytest.mark.parametrize("name", ["foreign", "signed by another", "expired"])
 def test_other_certificates_are_refused(secured, certificates, monkeypatch, name):
-    monkeypatch.setattr(cluster, "SECONDS_TO_CONNECT", 3)
+    monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", 3)
     with (
         pytest.raises(ClusterError, match=f"no Dask scheduler answers at {secured}"),
         connected(secured, **tls(certificates[name])),
@@ -89,7 +89,7 @@ def test_other_certificates_are_refused(secured, certificates, monkeypatch, name
 
 
 def test_plain_tcp_is_refused(secured, monkeypatch):
-    monkeypatch.setattr(cluster, "SECONDS_TO_CONNECT", 3)
+    monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", 3)
     plain = secured.replace("tls://", "tcp://")
     with pytest.raises(ClusterError, match=f"no Dask scheduler answers at {plain}"), connected(plain):
         pass
@@ -97,7 +97,7 @@ def test_plain_tcp_is_refused(secured, monkeypatch):
 
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
 def test_somebody_else_who_takes_the_connection(monkeypatch, says):
-    monkeypatch.setattr(cluster, "SECONDS_TO_CONNECT", 1)
+    monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", 1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         heard = []
 
@@ -113,7 +113,7 @@ def test_somebody_else_who_takes_the_connection(monkeypatch, says):
 
 
 def test_a_plain_address_with_certificates(secured, certificates, monkeypatch):
-    monkeypatch.setattr(cluster, "SECONDS_TO_CONNECT", 3)
+    monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", 3)
     plain = secured.replace("tls://", "tcp://")
     with (
         pytest.raises(ClusterError, match="with TLS files the address begins with tls://"),

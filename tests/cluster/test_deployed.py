@@ -18,8 +18,8 @@ import pytest
 import zarr
 from deployment import DEPLOY, commands, edited_script, healthcheck, script, shell_blocks
 
-from fxdask.cluster import connected
 from fxdask.errors import ClusterError
+from fxdask.execution.connection import connected
 
 SECONDS = 90
 

@@ -14,7 +14,8 @@ import pytest
 import zarr
 
 import fxdask
-from fxdask import FisherNetworkClassifier, score_plan
+from fxdask import FisherNetworkClassifier
+from fxdask.planning import score_plan
 from fxdask.store.verify import verify_store
 
 from . import driver
@@ -132,7 +133,7 @@ def check_values(job, got, want):
     for name in ARRAYS[job]:
         mine, theirs = (zarr.open_group(store, mode="r")[name][:] for store in (got, want))
         assert np.array_equal(mine, theirs), name
-    assert not verify_store(got).damages
+    assert not verify_store(got).damaged
 
 
 @pytest.mark.full

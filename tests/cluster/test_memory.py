@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster
 
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import MemoryPlanError
-from fxdask.evidence import peak_bytes
+from fxdask.tasks.telemetry import peak_bytes
 
 LIMIT = 420 * 2**20
 N_NODES = 200

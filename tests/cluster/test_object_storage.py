@@ -15,9 +15,10 @@ from distributed import Client
 import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import ClusterError, StoreExistsError, StoreFormatError, StoreReadError, StoreWriteError
-from fxdask.store.lease import Holder, only_one_at_a_time
-from fxdask.store.samples import ZarrAddress, source_of_zarr
+from fxdask.planning import score_plan
+from fxdask.store.lease import Holder, exclusive_lease
 from fxdask.store.scores import ScoreStore
+from fxdask.store.sources import ZarrAddress, source_of_zarr
 from fxdask.store.verify import verify_store
 
 from .conftest import dask_processes
@@ -78,7 +79,7 @@ def test_the_same_bytes_as_on_a_disk(bucket, data, local):
     assert contents(f"{bucket}/model.zarr") == contents(local.store_)
     assert np.array_equal(fxdask.load(f"{bucket}/model.zarr").predict(data[1]), local.predict(data[1]))
     assert np.array_equal(clf.responses(data[1][:3]), local.responses(data[1][:3]))
-    assert not verify_store(f"{bucket}/model.zarr").damages
+    assert not verify_store(f"{bucket}/model.zarr").damaged
     scored = fxdask.batch_score(clf, f"{bucket}/X.zarr", f"{bucket}/scored.zarr", data[2])
     assert scored.accuracy == local.score(data[1], data[2])
     group = zarr.open_group(f"{bucket}/scored.zarr", mode="r")
@@ -126,7 +127,7 @@ def test_an_interrupted_fit_goes_on(bucket, data, local):
 
 
 def test_an_interrupted_scoring_goes_on(bucket, local, monkeypatch):
-    monkeypatch.setattr(fxdask.score_plan, "BYTES_PER_TASK", 1)
+    monkeypatch.setattr(score_plan, "BYTES_PER_TASK", 1)
     arguments = (local, f"{bucket}/X.zarr", f"{bucket}/scored.zarr")
     fxdask.batch_score(*arguments)
     whole = contents(f"{bucket}/scored.zarr")
@@ -148,9 +149,9 @@ def test_damage_is_named(bucket, local):
         there.pipe(place, content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
         with pytest.raises(StoreFormatError, match=name.partition("/c/")[0]):
             fxdask.load(f"{bucket}/model.zarr")
-        assert [words.split()[0] for words in verify_store(f"{bucket}/model.zarr").damages] == [name]
+        assert [words.split()[0] for words in verify_store(f"{bucket}/model.zarr").damaged] == [name]
         there.pipe(place, content)
-    assert not verify_store(f"{bucket}/model.zarr").damages
+    assert not verify_store(f"{bucket}/model.zarr").damaged
 
 
 def test_what_is_replaced_and_what_is_not(bucket, data):
@@ -171,13 +172,13 @@ def test_one_call_at_a_time(bucket):
     url = f"{bucket}/model.zarr"
     other = json.loads(Holder.this_call().to_json()) | {"host": "elsewhere", "machine": "elsewhere"}
     files().pipe("bucket/here/.model.zarr.lease", json.dumps(other | {"renewed": time.time() - 50}).encode())
-    with pytest.raises(StoreExistsError, match=r"on elsewhere, heard of 5\d s ago"), only_one_at_a_time(url):
+    with pytest.raises(StoreExistsError, match=r"on elsewhere, heard of 5\d s ago"), exclusive_lease(url):
         pass
     files().pipe("bucket/here/.model.zarr.lease", json.dumps(other | {"renewed": time.time() - 61}).encode())
-    with only_one_at_a_time(url) as lease:
-        with pytest.raises(StoreExistsError, match="another call"), only_one_at_a_time(url):
+    with exclusive_lease(url) as lease:
+        with pytest.raises(StoreExistsError, match="another call"), exclusive_lease(url):
             pass
-        lease.confirm()
+        lease.check_held()
     assert not files().exists("bucket/here/.model.zarr.lease")
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fxdask.kernels.brackets import StreamedRows, bracket, bracket_all, probe_indices
-from fxdask.kernels.ordered import SortedRows
+from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.statistics import LOCATIONS, SPREADS, bracketed_statistics, spread_with_fallback
 
 any_float = st.floats(-(2.0**60), 2.0**60, width=32).map(np.float32)

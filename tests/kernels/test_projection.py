@@ -2,8 +2,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxdask.kernels.projection import Projected, class_runs, node_rows, project_packed, project_tile
-from fxdask.plan import TileShape, padded_length
+from fxdask.kernels.preprocessing import preprocessing_from, summarize
+from fxdask.kernels.projection import ColumnValues, PackedProjection, class_runs, node_rows, project_tile
+from fxdask.kernels.scratch import Scratch
+from fxdask.sizes import TileShape, padded_length
 
 TILE = TileShape(16, 32)
 
@@ -25,7 +27,7 @@ def project(W, X, codes, n_classes, n_nodes, first_node=0, tile=TILE):
         values.append(product)
         for of_class, run in zip(runs, of_tile, strict=True):
             of_class.append(slice(start + run.start, start + run.stop))
-    projected = Projected(np.concatenate(values, axis=1)[own], runs)
+    projected = ColumnValues(np.concatenate(values, axis=1)[own], runs)
     return np.concatenate([projected.gather(k) for k in range(n_classes)], axis=1)
 
 
@@ -61,14 +63,22 @@ def test_a_range_of_nodes_lies_in_the_tiles_of_the_whole(n_nodes, data):
     assert all(tile in all_tiles for tile in absolute)
 
 
-@given(seed=st.integers(0, 999), nodes=st.integers(1, 40), samples=st.integers(0, 100), tiles=st.integers(0, 3))
-def test_packed_products_do_not_depend_on_how_many_samples_there_are(seed, nodes, samples, tiles):
+@given(
+    seed=st.integers(0, 999),
+    nodes=st.integers(1, 40),
+    samples=st.integers(1, 100),
+    cut=st.integers(0, 100),
+    shift_products=st.booleans(),
+)
+def test_packed_products_do_not_depend_on_how_the_samples_are_cut(seed, nodes, samples, cut, shift_products):
     rng = np.random.default_rng(seed)
     W = rng.standard_normal((nodes, 20)).astype(np.float32)
     X = rng.standard_normal((samples, 20)).astype(np.float32)
-    whole = project_packed(W, X, TILE)
+    before = preprocessing_from(summarize(X, None), None, X.dtype)
+    tile = TileShape(padded_length(nodes), TILE.samples)
+    project = PackedProjection(W, before, tile, shift_products=shift_products)
+    whole = project(X, 0, Scratch())
     assert whole.shape == (nodes, samples)
-    np.testing.assert_allclose(whole, W.astype(float) @ X.T.astype(float), atol=1e-4)
-    cut = tiles * TILE.samples
-    parts = [project_packed(W, part, TILE) for part in (X[:cut], X[cut:])]
+    np.testing.assert_allclose(whole, W.astype(float) @ (X - before.shift).T.astype(float), atol=1e-4)
+    parts = [project(X[:cut], 0, Scratch()), project(X[cut:], min(cut, samples), Scratch())]
     assert np.array_equal(np.concatenate(parts, axis=1), whole)

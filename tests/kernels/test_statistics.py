@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from fxdask.kernels.projection import Projected
+from fxdask.kernels.projection import ColumnValues
 from fxdask.kernels.statistics import LOCATIONS, SPREAD_SOURCES, SPREADS, class_statistics, node_tolerance
 
 LOCATION_NAMES, SPREAD_NAMES = sorted(LOCATIONS), sorted(SPREADS)
@@ -37,7 +37,7 @@ def slices(counts):
 
 def projected(values, columns):
     """Values whose classes stand together, as the products of one tile would."""
-    return Projected(values, [[some] for some in columns])
+    return ColumnValues(values, [[some] for some in columns])
 
 
 def expected(values, counts, location, spread, tolerance):

@@ -16,14 +16,14 @@ def test_first_thousand_rows_of_a_hundred_thousand_are_those_of_a_thousand():
     seed=st.integers(0, 2**70),
     start=st.integers(0, 300),
     length=st.integers(0, 200),
-    n_inputs=st.integers(1, 9),
+    n_features=st.integers(1, 9),
 )
-def test_a_row_depends_on_seed_and_node_alone(seed, start, length, n_inputs):
-    block = weight_block(seed, start, start + length, n_inputs)
-    one_by_one = [weight_rows(seed, [node], n_inputs)[0] for node in range(start, start + length)]
-    assert block.shape == (length, n_inputs)
+def test_a_row_depends_on_seed_and_node_alone(seed, start, length, n_features):
+    block = weight_block(seed, start, start + length, n_features)
+    one_by_one = [weight_rows(seed, [node], n_features)[0] for node in range(start, start + length)]
+    assert block.shape == (length, n_features)
     assert block.dtype == np.float32
-    assert np.array_equal(block, np.array(one_by_one, np.float32).reshape(length, n_inputs))
+    assert np.array_equal(block, np.array(one_by_one, np.float32).reshape(length, n_features))
 
 
 def test_rows_come_in_the_order_asked_for():

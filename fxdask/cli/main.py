@@ -1,0 +1,53 @@
+"""The command line: its commands, its exit status, and errors in one line."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+
+import click
+
+from fxdask import __version__
+from fxdask.cli.fit import fit
+from fxdask.cli.info import info
+from fxdask.cli.reproduce import reproduce
+from fxdask.cli.score import score
+from fxdask.cli.verify import verify
+from fxdask.errors import FxdaskError
+
+__all__ = ["cli", "main"]
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(__version__)
+def cli() -> None:
+    """Fit, score and inspect random-projection, kernel-density classifiers in Zarr stores."""
+
+
+for command in (fit, score, info, verify, reproduce):
+    cli.add_command(command)
+
+
+def main() -> None:
+    """Run the command line: exit status 0, 1 where the work failed, 2 where the words were wrong."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever stops a container or a job says it like this
+    try:
+        cli(standalone_mode=False)
+    except click.UsageError as error:
+        error.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped; the same command takes it up again", err=True)
+        sys.exit(1)
+    except Exception as error:
+        logging.getLogger(__name__).debug("failed", exc_info=True)
+        click.echo(f"error: {_one_line(error)}", err=True)
+        sys.exit(1)
+
+
+def _one_line(error: Exception) -> str:
+    """The error for a terminal: one line, with the command line's own words for a parameter."""
+    text = " ".join(str(error).split()).replace("overwrite=True", "--overwrite")
+    ours = isinstance(error, (ValueError, OSError, FxdaskError))
+    return text if ours and text else f"{type(error).__name__}: {text}"

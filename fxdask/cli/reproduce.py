@@ -1,0 +1,93 @@
+"""``fxdask reproduce``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+import fxdask
+from fxdask.cli.options import Bytes, RunOptions, check_selected, run_options
+from fxdask.cli.output import print_result
+from fxdask.errors import InvalidInputError
+from fxdask.experiment.datasets import DATASETS
+from fxdask.experiment.runner import checked_pairs, checked_seeds
+
+__all__ = ["reproduce"]
+
+
+class _Seeds(click.ParamType):
+    """A number of seeds, or the seeds themselves."""
+
+    name = "number or list"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        try:
+            seeds = [int(word) for word in str(value).removesuffix(",").split(",")]
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor numbers with commas", param, ctx)
+        try:
+            return checked_seeds(seeds if "," in str(value) else seeds[0])
+        except InvalidInputError as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Pairs(click.ParamType):
+    """Pairs of classes, such as 0-1,3-8."""
+
+    name = "pairs"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[tuple[int, int]]:
+        try:
+            pairs = [(int(a), int(b)) for a, b in (word.split("-") for word in str(value).split(","))]
+        except ValueError:
+            self.fail(f"{value!r} is no list of pairs such as 0-1,3-8", param, ctx)
+        try:
+            return checked_pairs(pairs)
+        except InvalidInputError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.argument("dataset", type=click.Choice(list(DATASETS)))
+@click.option("--data", type=click.Path(), help="Folder of the IDX files; without it, scikit-learn's copy from OpenML.")
+@click.option("--out", type=click.Path(), help="Folder of results and report.  [default: reproduce-DATASET]")
+@click.option("--seeds", type=_Seeds(), default="10", help="How many, from 0 on; or which, as in 3,5 or 3,.")
+@click.option("--pairs", type=_Pairs(), help="Such as 0-1,3-8; all 45 if not given.")
+@click.option("--nodes", "n_nodes", type=click.IntRange(1), default=10_000, help="Random projections to choose from.")
+@click.option("--selected", "n_selected", type=click.IntRange(1), default=10, help="Nodes kept for each class.")
+@click.option("--mean-shift/--no-mean-shift", default=True, help="Move the means of each pair together, as the paper.")
+@click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; chosen if not given.")
+@click.option("--memory-limit", type=Bytes(), help="What local threads may use, such as 2GiB.")
+@click.option("--overwrite", is_flag=True, help="Replace results of other data or parameters.")
+@run_options
+def reproduce(dataset: str, out: str | None, *, run: RunOptions, **parameters: Any) -> None:
+    """Run the paper's experiment on DATASET and put the result beside the paper's."""
+    check_selected(**parameters)
+    parameters["nodes_per_block"] = parameters["nodes_per_block"] or "auto"
+    folder = Path(out or f"reproduce-{dataset}")
+    with run.cluster:
+        result = fxdask.reproduce(dataset, out=folder, verbose=not run.quiet, **parameters)
+    result.to_html(folder / "report.html")
+    results = result.results
+    files = {
+        name: str(folder / file)
+        for name, file in (("results", "results.json"), ("table", "results.csv"), ("report", "report.html"))
+    }
+    pairs = results.table() if run.as_json else [_short(row) for row in results.table()]
+    facts = {"images": results.facts["split"], "seconds": round(results.facts["seconds"], 1)}
+    print_result({"pairs": pairs, "summary": results.summary()} | facts | files, run.as_json)
+
+
+def _short(row: dict[str, Any]) -> dict[str, str]:
+    """One pair's row of the experiment, as a terminal has room for it."""
+    shown = {"pair": row["pair"]}
+    for criterion in ("extended_fisher", "fisher"):
+        interval = row[f"{criterion}_interval"]
+        shown[f"{criterion}_%"] = f"{row[criterion]:.2f}" + ("" if interval is None else f" ±{interval:.2f}".ljust(7))
+        if f"{criterion}_paper" in row:
+            name = criterion.removesuffix("_fisher")
+            shown[f"{name}_in_the_paper"] = f"{row[f'{criterion}_paper']:.2f}"
+            shown[f"{name}_difference"] = f"{row[criterion] - row[f'{criterion}_paper']:+.2f}"
+    return shown | {"gain": f"{row['gain']:+.2f}"}

@@ -1,0 +1,29 @@
+"""``fxdask verify``."""
+
+from __future__ import annotations
+
+import click
+
+from fxdask.cli.options import json_option
+from fxdask.cli.output import print_result
+from fxdask.errors import StoreFormatError
+from fxdask.store.verify import verify_store
+
+__all__ = ["verify"]
+
+
+@click.command()
+@click.argument("store", type=click.Path())
+@json_option
+def verify(store: str, as_json: bool) -> None:
+    """Read every file of the finished STORE, and compare it with the store's manifest."""
+    found = verify_store(store)
+    print_result(
+        {"store": found.store, "files": found.n_files, "damaged": found.damaged, "not_in_the_manifest": found.unknown},
+        as_json,
+    )
+    if found.damaged:
+        raise StoreFormatError(
+            f"{found.store} is damaged: {len(found.damaged)} of {found.n_files} files are not what was written; "
+            "restore them from a copy, or fit or score again"
+        )

@@ -1,0 +1,1 @@
+"""scikit-learn's face of fxdask."""

@@ -1,0 +1,444 @@
+"""The classifier, by scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, Self
+
+import dask.array as da
+import numpy as np
+from dask.array import Array as DaskArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fxdask.errors import InvalidInputError
+from fxdask.estimators.parameters import checked_settings
+from fxdask.execution import score as score_graphs
+from fxdask.execution.resources import checked_limit
+from fxdask.kernels.network import NetworkParameters
+from fxdask.kernels.scorer import class_probabilities
+from fxdask.kernels.statistics import SPREAD_SOURCES
+from fxdask.kernels.weights import weight_rows
+from fxdask.planning.fit_plan import FitPlan
+from fxdask.store.paths import store_url
+from fxdask.workflows.data import as_labels, as_samples, encode_labels, is_remote
+from fxdask.workflows.fit import FitOptions, fit_model, plan_model
+from fxdask.workflows.model import FittedModel, TrainingData
+from fxdask.workflows.persistence import stored_seed
+from fxdask.workflows.respond import respond
+from fxdask.workflows.settings import FitSettings
+
+__all__ = ["FisherNetworkClassifier"]
+
+log = logging.getLogger(__name__)
+
+
+class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
+    """Random projections, the nodes that separate the classes best, and their kernel densities.
+
+    A random matrix of ``n_nodes`` rows projects every sample. Each node gets a divergence per
+    class, an extension of Fisher's criterion that tells classes apart by their variances too
+    (Alsolami and Fukai, arXiv 2212.09225). The ``n_selected`` best nodes of each class are kept,
+    and the class whose prior times sum of kernel densities is the largest wins. No weight is tuned.
+
+    The blocks of nodes run on the active Dask client, or on local threads if there is none.
+
+    Parameters
+    ----------
+    n_nodes : int, default=10_000
+        Random projections to choose from.
+    n_selected : int, default=10
+        Nodes kept for each class.
+    criterion : str, default="extended_fisher"
+        How nodes are ranked: a name in ``fxdask.CRITERIA``.
+    location : {"interquartile_mean", "mean", "median"}
+        Where a class lies at a node.
+    spread : {"mad", "iqr", "std"}
+        How wide a class is at a node: MAD / 0.6745, IQR / 1.349, or the standard deviation. A
+        spread of zero falls back to the next of these.
+    bandwidth : {"silverman", "scott", "sheather_jones"} or float
+        Width of the kernels; a number is used as it is, in the units of the projections.
+        "sheather_jones" falls back to Silverman's rule where its equation has no root.
+    bandwidth_spread : {"mad", "iqr", "std"} or None
+        The spread that Silverman's and Scott's rules scale; None means ``spread``.
+    priors : {"class_share", "equal"} or array of shape (n_classes,)
+        Prior of each class, in the criterion and in the decision.
+    combine : {"sum", "scaled", "log"}
+        The sum of a class's densities; the same with each density times its node's spread; or
+        the sum of log densities over all classes' nodes.
+    density : {"table", "exact"}
+        Look densities up in tables of bounded error, or sum every kernel. The labels are the same,
+        always: what the bound leaves open is summed. It may be changed after a fit.
+    normalize : None, "sample" or "feature"
+        Bring each sample, or each feature, to mean 0 and standard deviation 1, at fit and at predict.
+    store : path, URL or None
+        The Zarr store to fit into. The same call on an unfinished store resumes, on a finished
+        one loads; other data or parameters are refused. None keeps the model in memory only.
+    keep_projections : {"selected", "all"}
+        "all" keeps every node's training projections in the store, for :meth:`responses`.
+    keep_weights : bool, default=False
+        Keep every node's weights in the store, for other programs; fxdask draws them again from the seed.
+    nodes_per_block : int or "auto"
+        Nodes per task and chunk. It never changes a result.
+    memory_limit : int, str or None
+        Bytes, or a text such as "2 GiB", that local threads may use; None: what the machine has
+        free. Workers have limits of their own. It never changes a result (see :meth:`plan`).
+    overwrite : bool, default=False
+        Replace a model that the store holds already.
+    random_state : int, RandomState or None
+        Seed of the weights.
+    verbose : bool, default=False
+        Show a progress bar on standard error.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    sample_counts_ : ndarray of shape (n_classes,)
+        Training samples of each class.
+    priors_ : ndarray of shape (n_classes,)
+    selected_nodes_ : ndarray of shape (n_classes, n_selected)
+        Node indices, best first; -1 where a class has fewer usable nodes.
+    divergences_ : ndarray of shape (n_classes, n_nodes)
+        Every node's score for every class.
+    density_error_ : ndarray of shape (n_classes, n_selected)
+        Bound on the relative error of each selected node's tabulated density, at most 4e-7.
+    spread_sources_ : dict
+        How many spreads came from each estimator, so how often a fallback was needed.
+    bandwidth_fallbacks_ : dict
+        How many bandwidths of selected nodes needed a fallback, of their "spread" or of their "rule".
+    fit_info_ : dict
+        Seconds, blocks, blocks resumed, passes over the samples, rows done again, the plan; and of each
+        process the blocks it computed, the bytes it read and its peak memory. Empty after a load.
+    n_features_in_ : int
+    feature_names_in_ : ndarray, only where X had names
+    seed_ : int
+    store_ : str or None
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from fxdask import FisherNetworkClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = FisherNetworkClassifier(n_nodes=1000, normalize="feature").fit(X, y)
+    >>> clf.selected_nodes_.shape
+    (3, 10)
+    >>> bool(clf.score(X, y) > 0.85)
+    True
+    """
+
+    def __init__(
+        self,
+        n_nodes: int = 10_000,
+        n_selected: int = 10,
+        *,
+        criterion: str = "extended_fisher",
+        location: str = "interquartile_mean",
+        spread: str = "mad",
+        bandwidth: str | float = "silverman",
+        bandwidth_spread: str | None = None,
+        priors: str | ArrayLike = "class_share",
+        combine: str = "sum",
+        density: str = "table",
+        normalize: str | None = None,
+        store: str | Path | None = None,
+        keep_projections: str = "selected",
+        keep_weights: bool = False,
+        nodes_per_block: int | str = "auto",
+        memory_limit: int | str | None = None,
+        overwrite: bool = False,
+        random_state: int | np.random.RandomState | None = 0,
+        verbose: bool = False,
+    ) -> None:
+        self.n_nodes = n_nodes
+        self.n_selected = n_selected
+        self.criterion = criterion
+        self.location = location
+        self.spread = spread
+        self.bandwidth = bandwidth
+        self.bandwidth_spread = bandwidth_spread
+        self.priors = priors
+        self.combine = combine
+        self.density = density
+        self.normalize = normalize
+        self.store = store
+        self.keep_projections = keep_projections
+        self.keep_weights = keep_weights
+        self.nodes_per_block = nodes_per_block
+        self.memory_limit = memory_limit
+        self.overwrite = overwrite
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the network.
+
+        Parameters
+        ----------
+        X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
+            Samples by rows.
+        y : the same kinds, one label a sample
+
+        Returns
+        -------
+        FisherNetworkClassifier
+            Itself.
+
+        Examples
+        --------
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = [[0.0, 1.0], [0.2, 0.9], [5.0, 1.1], [5.1, 0.8]], [0, 0, 1, 1]
+        >>> FisherNetworkClassifier(n_nodes=100, n_selected=3).fit(X, y).predict([[4.9, 1.0]])
+        array([1])
+        """
+        return self._adopt(fit_model(*self._checked(X, y)))
+
+    def plan(self, X: Any, y: Any) -> FitPlan:
+        """How :meth:`fit` would cut the work, and what it would take; of X only the shape is looked at.
+
+        Memory and threads are those of the active Dask client's workers, or of this machine.
+
+        Parameters
+        ----------
+        X, y : as for :meth:`fit`
+
+        Returns
+        -------
+        FitPlan
+            Print it, or take the numbers from its ``facts()``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = np.zeros((1000, 20), np.float32), np.arange(1000) % 2
+        >>> plan = FisherNetworkClassifier(n_nodes=10_000).plan(X, y)
+        >>> plan.n_blocks, plan.is_streamed, plan.product_passes
+        (27, False, 1.0)
+        """
+        return plan_model(*self._checked(X, y))
+
+    def _checked(self, X: Any, y: Any) -> tuple[FitSettings, TrainingData, FitOptions]:
+        """Parameters, data and options, all of them checked."""
+        store = None if self.store is None else store_url(self.store)
+        settings = checked_settings(self, stored_seed(store) if store and not self.overwrite else None)
+        checked_limit(self.memory_limit)
+        samples = as_samples(X)
+        classes, codes, counts = encode_labels(as_labels(y), samples.n_samples)
+        options = FitOptions(
+            store=store,
+            overwrite=self.overwrite,
+            nodes_per_block=self.nodes_per_block,
+            memory_limit=self.memory_limit,
+            verbose=self.verbose,
+        )
+        return settings, TrainingData(samples, classes, codes, counts), options
+
+    def predict(self, X: Any) -> NDArray | DaskArray:
+        """Label samples.
+
+        Parameters
+        ----------
+        X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n_samples,)
+            A lazy Dask array if X is one.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> FisherNetworkClassifier(n_nodes=500).fit(X, y).predict(X[:2])
+        array([0, 0])
+        """
+        scores = self._log_scores(X)
+        if isinstance(scores, DaskArray):
+            return da.map_blocks(_labels, scores, classes=self.classes_, drop_axis=1, meta=self.classes_[:0])
+        return _labels(scores, self.classes_)
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
+        """Log of :meth:`predict_proba`, exact where the probability itself would be zero.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> FisherNetworkClassifier(n_nodes=500).fit(X, y).predict_log_proba(X).shape
+        (150, 3)
+        """
+        return _blockwise(_log_softmax, self._log_scores(X))
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
+        """Probability of each class: the softmax of its log score.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> FisherNetworkClassifier(n_nodes=500).fit(X, y).predict_proba(X[:1]).sum().round(6)
+        np.float64(1.0)
+        """
+        return _blockwise(class_probabilities, self._log_scores(X))
+
+    def decision_function(self, X: Any) -> NDArray[np.float64] | DaskArray:
+        """Log scores: ``ln y_1 - ln y_0`` of shape (n_samples,) for two classes, else (n_samples, n_classes).
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> FisherNetworkClassifier(n_nodes=500).fit(X, y == 1).decision_function(X).shape
+        (150,)
+        """
+        scores = self._log_scores(X)
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Share of samples labelled as ``y`` says.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> bool(FisherNetworkClassifier(n_nodes=500).fit(X, y).score(X, y) > 0.8)
+        True
+        """
+        return float(accuracy_score(as_labels(y), np.asarray(self.predict(X)), sample_weight=sample_weight))
+
+    def weights(self, nodes: ArrayLike) -> NDArray[np.float32]:
+        """Rows of the random weight matrix.
+
+        Parameters
+        ----------
+        nodes : array-like of int
+            Node indices, in any order.
+
+        Returns
+        -------
+        ndarray of shape (len(nodes), n_features_in_)
+
+        Examples
+        --------
+        >>> from fxdask import FisherNetworkClassifier
+        >>> clf = FisherNetworkClassifier(n_nodes=100).fit([[0.0], [0.1], [3.0], [3.2]], [0, 0, 1, 1])
+        >>> clf.weights([7, 99]).shape
+        (2, 1)
+        """
+        check_is_fitted(self)
+        self._model.check_weights()
+        nodes = np.atleast_1d(np.asarray(nodes))
+        if nodes.ndim != 1 or (nodes.size and nodes.dtype.kind not in "iu"):
+            raise InvalidInputError(f"nodes must be a row of whole numbers, not {nodes.dtype} of shape {nodes.shape}")
+        n_nodes = self._model.settings.n_nodes
+        if nodes.size and (nodes.min() < 0 or nodes.max() >= n_nodes):
+            raise InvalidInputError(
+                f"nodes run from 0 to {n_nodes - 1}, but {nodes.min()} to {nodes.max()} were asked for"
+            )
+        return weight_rows(self.seed_, nodes, self.n_features_in_)
+
+    def responses(self, x: Any, X_train: Any = None) -> NDArray[np.float64]:
+        """Activations of every node, selected or not: the density of each class at the sample's projection.
+
+        Parameters
+        ----------
+        x : array of shape (n_features,) or (n_samples, n_features)
+        X_train : the samples the model was fitted on, in the same order
+            Needed unless the store has ``keep_projections="all"``. A Dask array is loaded whole;
+            what is larger than memory is passed as a path.
+
+        Returns
+        -------
+        ndarray of shape (n_classes, n_nodes), or (n_samples, n_classes, n_nodes) for several samples
+            Within 3e-7 of each density's peak, from binned samples; exact sums with ``density="exact"``.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> FisherNetworkClassifier(n_nodes=200).fit(X, y).responses(X[0], X_train=X).shape
+        (3, 200)
+        """
+        check_is_fitted(self)
+        samples = as_samples(x if hasattr(x, "columns") else np.atleast_2d(np.asarray(x)), name="x")
+        model = self._fitted_model()
+        model.check_samples(samples)
+        training = None
+        if X_train is not None:
+            training = as_samples(X_train, name="X_train")
+            model.check_samples(training)
+        activations = respond(model, samples.handle, training, verbose=self.verbose)
+        return activations[0] if np.ndim(x) == 1 else activations
+
+    # Behind the scenes
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """A fit that failed leaves nothing that could pass for a model."""
+        return hasattr(self, "_model")
+
+    def _adopt(self, model: FittedModel) -> Self:
+        """Take over everything of a fitted model, from a fit or from a store."""
+        self._model = model
+        self.classes_ = model.classes
+        self.sample_counts_ = np.array(model.job.plan.class_counts)
+        self.priors_ = model.job.priors
+        self.selected_nodes_ = model.selected_nodes
+        self.divergences_ = model.divergences
+        self.density_error_ = model.density_error_of_selected()
+        self.spread_sources_ = dict(zip(SPREAD_SOURCES, model.source_counts.sum(axis=0).tolist(), strict=True))
+        self.bandwidth_fallbacks_ = model.bandwidth_fallbacks
+        self.fit_info_ = model.info
+        self.n_features_in_ = model.job.plan.n_features
+        if model.names is not None:
+            self.feature_names_in_ = model.names
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        self.seed_ = model.settings.seed
+        self.store_ = model.job.store
+        return self
+
+    def _log_scores(self, X: Any) -> NDArray[np.float64] | DaskArray:
+        """(sample, class) ln y: lazy for a Dask array, else computed on this machine's threads."""
+        check_is_fitted(self)
+        samples = as_samples(X, min_samples=0)
+        if not is_remote(X):
+            # scikit-learn's own words, and warnings, where names of features are missing or other ones.
+            validate_data(self, X, reset=False, skip_check_array=True)
+        model = self._fitted_model()
+        model.check_samples(samples)
+        if isinstance(samples.handle, DaskArray):
+            return score_graphs.lazy_log_scores(model.scorer, samples.handle)
+        scored = score_graphs.log_scores(model.scorer, samples.handle, samples.n_samples)
+        log.info("%d of %d samples were decided by the exact sums", scored.n_exact, samples.n_samples)
+        return scored.scores
+
+    @property
+    def network_(self) -> NetworkParameters:
+        """The selected nodes with their training values: all that labelling needs."""
+        return self._fitted_model().scorer.parameters
+
+    def _fitted_model(self) -> FittedModel:
+        """The model with the densities that are asked for now, which may have changed since the fit."""
+        check_is_fitted(self)
+        return self._model.with_density(self.density)
+
+
+def _labels(scores: NDArray[np.float64], classes: NDArray) -> NDArray:
+    return classes[scores.argmax(axis=1)]
+
+
+def _log_softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+
+
+def _blockwise(function: Any, scores: NDArray[np.float64] | DaskArray) -> Any:
+    return da.map_blocks(function, scores, dtype=np.float64) if isinstance(scores, DaskArray) else function(scores)

@@ -1,0 +1,85 @@
+"""The classifier's parameters -> the settings of a fit, checked one by one."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from fxdask.errors import InvalidInputError
+from fxdask.workflows.settings import FitSettings, check_whole_number
+
+__all__ = ["checked_settings"]
+
+LARGEST_DRAWN_SEED = 2**31 - 1
+
+
+def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSettings:
+    """The parameters of an estimator that a result depends on, all of them checked.
+
+    Where ``random_state`` is None, the seed of a store that was begun earlier is used again.
+    """
+    nodes_per_block = estimator.nodes_per_block
+    if not (isinstance(nodes_per_block, str) and nodes_per_block == "auto"):
+        check_whole_number("nodes_per_block", nodes_per_block)
+    random_state = estimator.random_state if estimator.random_state is not None else stored_seed
+    settings = FitSettings(
+        n_nodes=_plain(estimator.n_nodes),
+        n_selected=_plain(estimator.n_selected),
+        criterion=estimator.criterion,
+        location=estimator.location,
+        spread=estimator.spread,
+        bandwidth=_plain_bandwidth(estimator.bandwidth),
+        bandwidth_spread=estimator.spread if estimator.bandwidth_spread is None else estimator.bandwidth_spread,
+        priors=_plain_priors(estimator.priors),
+        combine=estimator.combine,
+        density=estimator.density,
+        normalize=estimator.normalize,
+        keep_projections=estimator.keep_projections,
+        keep_weights=_plain(estimator.keep_weights),
+        seed=_seed_of(random_state),
+    )
+    settings.check()
+    if settings.kept and estimator.store is None:
+        asked = 'keep_projections="all"' if "projections" in settings.kept else "keep_weights=True"
+        raise InvalidInputError(f"{asked} needs a store to keep them in; name one with store=")
+    return settings
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and booleans as Python's own, which JSON can hold; anything else as it is."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    return int(value) if isinstance(value, Integral) else value
+
+
+def _plain_bandwidth(bandwidth: Any) -> Any:
+    """A number as float; anything else, and a number too large for it, as it is, to be refused or looked up."""
+    if not isinstance(bandwidth, Real) or isinstance(bandwidth, bool):
+        return bandwidth
+    try:
+        return float(bandwidth)
+    except OverflowError:
+        return bandwidth
+
+
+def _plain_priors(priors: Any) -> Any:
+    """Priors as a tuple of numbers where they are some; anything else as it is, to be refused."""
+    if isinstance(priors, str):
+        return priors
+    try:
+        return tuple(np.asarray(priors, dtype=np.float64).tolist())
+    except (TypeError, ValueError):
+        return priors
+
+
+def _seed_of(random_state: Any) -> int:
+    if isinstance(random_state, Integral):
+        if random_state < 0:
+            raise InvalidInputError(f"random_state must be 0 or more, not {random_state}")
+        return int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(LARGEST_DRAWN_SEED))
+    return int(check_random_state(random_state).randint(LARGEST_DRAWN_SEED))

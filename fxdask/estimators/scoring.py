@@ -1,0 +1,87 @@
+"""``fxdask.batch_score``: a test set of any size into a store of labels and scores."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fxdask.errors import InvalidInputError
+from fxdask.estimators.classifier import FisherNetworkClassifier
+from fxdask.execution.resources import checked_limit
+from fxdask.store.paths import store_url
+from fxdask.workflows.data import as_labels, as_samples
+from fxdask.workflows.persistence import load_model
+from fxdask.workflows.score import BatchScores, ScoreOptions, checked_truth, score_model
+
+__all__ = ["batch_score"]
+
+
+def batch_score(
+    model: str | Path | FisherNetworkClassifier,
+    X: Any,
+    out: str | Path,
+    y: Any = None,
+    *,
+    density: str | None = None,
+    memory_limit: int | str | None = None,
+    overwrite: bool = False,
+    verbose: bool = False,
+) -> BatchScores:
+    """Label a test set of any size into a Zarr group.
+
+    The group holds ``labels`` (sample,) and ``scores`` (sample, class), the log scores whose
+    largest decides, in the order of the model's classes. Samples at a path, or in a Dask array,
+    are scored on the workers of the connected client; an array in memory is scored where it is.
+
+    Each task reads whole chunks of X and writes one whole chunk of the result. The same call after
+    one that was stopped goes on where that stopped, if X is a path whose files have not changed, by
+    their names, sizes and times. What is in memory, or comes from Dask, is scored from the start:
+    whether that has changed could only be told by looking at all of it.
+
+    Parameters
+    ----------
+    model : path, URL or fitted FisherNetworkClassifier
+    X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
+    out : path or URL
+        Must not exist yet, unless ``overwrite`` is set and it holds earlier scores. On a disk those
+        stay until the new ones are complete; in an object store they go first.
+    y : labels, optional
+        Gives the accuracy and the confusion matrix.
+    density : {"table", "exact"}, optional
+        Densities looked up, or every kernel summed; the labels are the same. By default as the model was fitted.
+    memory_limit : int, str or None
+        Bytes, or a text such as "2 GiB", that local threads may use; None: what the machine has
+        free. Workers have limits of their own.
+    overwrite : bool, default=False
+    verbose : bool, default=False
+        Show a progress bar on standard error.
+
+    Returns
+    -------
+    BatchScores
+        Where the scores are, how many, how long it took, which processes did it; and the accuracy
+        and the confusion matrix if ``y`` was given.
+
+    Examples
+    --------
+    >>> import tempfile, fxdask
+    >>> clf = fxdask.FisherNetworkClassifier(n_nodes=50).fit([[0.0], [0.1], [3.0], [3.2]], [0, 0, 1, 1])
+    >>> result = fxdask.batch_score(clf, [[0.05], [3.1]], tempfile.mkdtemp() + "/scored.zarr", y=[0, 1])
+    >>> result.n_samples, result.accuracy
+    (2, 1.0)
+    """
+    started = time.perf_counter()
+    fitted = model._fitted_model() if isinstance(model, FisherNetworkClassifier) else load_model(store_url(model))
+    if density is not None:
+        fitted = fitted.with_density(density)
+    checked_limit(memory_limit)
+    samples = as_samples(X, min_samples=0)
+    fitted.check_samples(samples)
+    truth = None if y is None else checked_truth(as_labels(y), samples.n_samples, fitted.classes)
+    if not isinstance(out, (str, Path)):
+        raise InvalidInputError(f"out must be a path or a URL, not {out!r}")
+    options = ScoreOptions(memory_limit, overwrite, verbose)
+    result = score_model(fitted, samples, store_url(out), truth, options)
+    return replace(result, seconds=time.perf_counter() - started)

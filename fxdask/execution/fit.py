@@ -1,0 +1,56 @@
+"""Graphs of a fit: every node block, and the projections onto the selected nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+from dask.delayed import Delayed, delayed
+from numpy.typing import NDArray
+
+from fxdask.execution.compute import Progress, compute, compute_with_retries
+from fxdask.execution.graphs import SamplesHandle, is_in_memory, merged, row_tasks, shared_constant
+from fxdask.tasks import fit as tasks
+from fxdask.tasks.fit import FitSummary
+from fxdask.tasks.job import FitJob, open_store
+
+__all__ = ["fit_blocks", "project_selected"]
+
+FEWEST_AT_A_TIME = 4
+
+
+def fit_blocks(
+    job: FitJob, samples: SamplesHandle, probes: SamplesHandle | None = None, progress: Progress | None = None
+) -> FitSummary:
+    """Every node block once, and their summaries merged as a tree."""
+    fit = delayed(tasks.fit_block, pure=False)
+
+    def blocks() -> tuple[list[Delayed], list[Delayed]]:
+        shared = [
+            shared_constant(value, name) for value, name in ((job, "job"), (samples, "samples"), (probes, "probes"))
+        ]
+        all_blocks = [fit(*shared, index) for index in range(job.plan.n_blocks)]
+        return merged(all_blocks, tasks.merge_fit_summaries), all_blocks
+
+    store = open_store(job)
+    return compute_with_retries(blocks, lambda: int(store.blocks_done().sum()) if store else 0, progress)[0]
+
+
+def project_selected(
+    job: FitJob, samples: SamplesHandle, weights: NDArray[np.float32], progress: Progress | None = None
+) -> NDArray[np.float32]:
+    """(node, input) few weights -> (node, sample) training values sorted by class."""
+    project = delayed(tasks.project_rows, pure=False)
+    shared_job, shared_weights = shared_constant(job, "job"), shared_constant(weights, "weights")
+    ranges = row_tasks(samples, job.plan.n_samples, job.plan.n_features, job.plan.samples_per_projection(len(weights)))
+    at_a_time = max(FEWEST_AT_A_TIME, 2 * job.plan.tasks_at_a_time)
+    values = np.empty((len(weights), job.plan.n_samples), np.float32)
+    place = np.empty(job.plan.n_samples, np.intp)
+    place[np.argsort(job.codes, kind="stable")] = np.arange(job.plan.n_samples)
+    # A few at a time: together, the results of all tasks may be more than the workers can hold.
+    for first in range(0, len(ranges), at_a_time):
+        some = ranges[first : first + at_a_time]
+        work = [project(shared_job, part, shared_weights, start, stop) for start, stop, part in some]
+        for (start, _, _), part in zip(some, compute(work, local=is_in_memory(samples)), strict=True):
+            values[:, place[start : start + part.shape[1]]] = part
+        if progress:
+            progress(first + len(some), len(ranges))
+    return values

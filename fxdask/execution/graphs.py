@@ -1,0 +1,75 @@
+"""The parts that all graphs share: constants, ranges of samples, merges as a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+from dask.array import Array as DaskArray
+from dask.delayed import Delayed, delayed
+from distributed import Future
+
+from fxdask.execution.client import active_client
+from fxdask.sizes import row_ranges, rows_per_read
+from fxdask.store.sources import Source
+from fxdask.tasks.reading import as_declared
+
+__all__ = ["SamplesHandle", "broadcast", "is_in_memory", "merged", "row_tasks", "shared_constant"]
+
+MERGE_FAN_IN = 8
+
+SamplesHandle = Source | Future | DaskArray
+"""Samples as a graph may hold them: in memory, at an address, on a worker, or still to be computed."""
+
+
+def broadcast(samples: SamplesHandle) -> SamplesHandle:
+    """Samples in this process's memory -> once on every worker, if there are workers; others stay as they are."""
+    client = active_client()
+    if client is None or not is_in_memory(samples):
+        return samples
+    return client.scatter(samples, broadcast=True, hash=False)
+
+
+def is_in_memory(samples: SamplesHandle) -> bool:
+    """Whether the samples are in this process's memory."""
+    return isinstance(samples, np.ndarray)
+
+
+def shared_constant(value: Any, name: str) -> Any:
+    """A value as one entry of the graph that every task refers to, never a copy per task."""
+    if isinstance(value, Future):
+        return value
+    return delayed(value, traverse=False, name=f"fxdask-{name}-{uuid4().hex}")
+
+
+def row_tasks(
+    samples: SamplesHandle, n_rows: int, n_features: int, per_range: int | None = None
+) -> list[tuple[int, int | None, Any]]:
+    """(start, stop, argument) of each range of rows.
+
+    The ranges depend on the shape alone, so that sums over them are the same for every chunking.
+    Rows of a Dask array are themselves the argument, and their stop is None.
+    """
+    if n_rows == 0:
+        return []
+    per_range = per_range or rows_per_read(n_features)
+    ranges = list(row_ranges(n_rows, per_range))
+    if isinstance(samples, DaskArray):
+        parts = samples.rechunk({0: per_range, 1: -1}).to_delayed()[:, 0]
+        declared = delayed(as_declared, pure=False)
+        return [
+            (start, None, declared(part, (stop - start, n_features), samples.dtype.str))
+            for (start, stop), part in zip(ranges, parts, strict=True)
+        ]
+    shared = shared_constant(samples, "samples")
+    return [(start, stop, shared) for start, stop in ranges]
+
+
+def merged(parts: list[Delayed], merge: Callable[[Sequence[Any]], Any]) -> list[Delayed]:
+    """Results of many tasks -> one task that has them all, a few at a time; nothing stays nothing."""
+    join, level = delayed(merge, pure=False), parts
+    while len(level) > 1:
+        level = [join(level[i : i + MERGE_FAN_IN]) for i in range(0, len(level), MERGE_FAN_IN)]
+    return level

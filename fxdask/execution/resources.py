@@ -1,0 +1,79 @@
+"""Memory and threads of whoever will run the tasks: the connected workers, or this process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import dask
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
+from distributed import Client
+from distributed.system import MEMORY_LIMIT
+
+from fxdask.errors import ClusterError, InvalidInputError
+from fxdask.execution.client import active_client
+from fxdask.execution.workers import check_workers
+from fxdask.planning.machine import Resources
+from fxdask.tasks.telemetry import available_bytes, resident_bytes
+
+__all__ = ["checked_limit", "measured_resources"]
+
+
+def checked_limit(memory_limit: Any) -> int | None:
+    """A number of bytes or a text such as "2 GiB" -> bytes; None stays None."""
+    if memory_limit is None:
+        return None
+    limit = 0
+    with contextlib.suppress(ValueError, OverflowError):
+        if isinstance(memory_limit, str) and any(letter.isdigit() for letter in memory_limit):
+            limit = parse_bytes(memory_limit)
+        elif isinstance(memory_limit, Real) and not isinstance(memory_limit, bool):
+            limit = int(float(memory_limit))
+    if limit < 1:
+        raise InvalidInputError(
+            f'memory_limit must be a number of bytes or a text such as "2 GiB", not {memory_limit!r}'
+        )
+    return limit
+
+
+def measured_resources(memory_limit: Any = None, extra_baseline: int = 0, *, local: bool = False) -> Resources:
+    """What the connected workers have, or this process; where no worker is there yet, the first is waited for.
+
+    A worker's own limit holds, or ``memory_limit`` where that is smaller. Local threads without a
+    limit may use what the machine has free. ``extra_baseline`` is what will be in use besides;
+    ``local`` asks for this process, whatever cluster there is.
+    """
+    limit = checked_limit(memory_limit)
+    client = None if local else active_client()
+    if client is not None:
+        return _of_workers(client, limit, extra_baseline)
+    threads = dask.config.get("num_workers", None) or CPU_COUNT
+    if limit is None:
+        free = min(available_bytes(), MEMORY_LIMIT - resident_bytes())
+        return Resources(limit=max(1, free), baseline=extra_baseline, threads=threads, with_caller=True)
+    return Resources(limit=limit, baseline=resident_bytes() + extra_baseline, threads=threads, with_caller=True)
+
+
+def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources:
+    client.wait_for_workers(1)
+    check_workers(client)
+    # Running the function imports fxdask there, so that the libraries count as the baseline that they are.
+    # A worker that goes meanwhile is none to plan for.
+    in_use: Mapping[str, int] = client.run(resident_bytes, on_error="ignore")
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    found = [
+        Resources(
+            limit=min(filter(None, (workers[address]["memory_limit"] or MEMORY_LIMIT // len(in_use), limit))),
+            baseline=baseline + extra_baseline,
+            threads=max(1, workers[address]["nthreads"]),
+            processes=len(in_use),
+        )
+        for address, baseline in in_use.items()
+        if address in workers
+    ]
+    if not found:
+        raise ClusterError("every worker went away while it was asked for its memory; make the same call again")
+    return min(found, key=lambda worker: worker.per_task)

@@ -1,0 +1,78 @@
+"""Graphs over the samples to be labelled; the model enters each of them once."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+from dask.array import Array as DaskArray
+from dask.delayed import Delayed, delayed
+from numpy.typing import NDArray
+
+from fxdask.execution.compute import Progress, compute, compute_with_retries
+from fxdask.execution.graphs import SamplesHandle, is_in_memory, merged, row_tasks, shared_constant
+from fxdask.kernels.scorer import Scored, Scorer, merge_scored
+from fxdask.planning.score_plan import ScorePlan
+from fxdask.tasks import score as tasks
+from fxdask.tasks.score import ScoreJob, ScoreRange, ScoreSummary, open_scores
+
+__all__ = ["lazy_log_scores", "log_scores", "score", "tabulate"]
+
+
+def tabulate(scorer: Scorer, progress: Progress | None = None) -> NDArray[np.float64]:
+    """Every table of the scorer, made on this machine's threads; returns (class, node) bounds on their errors."""
+    make = delayed(tasks.tabulate, pure=False)
+    shared = shared_constant(scorer, "scorer")
+    used = [(k, u) for k, nodes in enumerate(scorer.used_nodes) for u in nodes]
+    compute([make(shared, k, u) for k, u in used], progress, local=True)
+    return scorer.density_error()
+
+
+def log_scores(scorer: Scorer, samples: SamplesHandle, n_rows: int) -> Scored:
+    """Samples -> their scores, computed on this machine's threads."""
+    score_range = delayed(tasks.log_score_rows, pure=False)
+    shared = shared_constant(scorer, "scorer")
+    ranges = row_tasks(samples, n_rows, scorer.n_features)
+    parts = compute([score_range(shared, part, start, stop) for start, stop, part in ranges], local=True)
+    return merge_scored(parts, scorer.n_classes)
+
+
+def lazy_log_scores(scorer: Scorer, samples: DaskArray) -> DaskArray:
+    """(sample, feature) lazy samples -> (sample, class) lazy ln y, in the samples' own row chunks."""
+    whole_rows = samples.rechunk({1: -1})
+    return da.map_blocks(
+        tasks.log_score_block,
+        shared_constant(scorer, "scorer"),
+        whole_rows,
+        chunks=(whole_rows.chunks[0], (scorer.n_classes,)),
+        declared=whole_rows.dtype.str,
+        dtype=np.float64,
+        meta=np.empty((0, 0)),
+    )
+
+
+def score(
+    job: ScoreJob,
+    samples: SamplesHandle,
+    plan: ScorePlan,
+    truth: NDArray[np.integer] | None = None,
+    progress: Progress | None = None,
+) -> ScoreSummary:
+    """Samples -> labels and scores in the store, range by range, and the ranges' summaries merged as a tree."""
+    label = delayed(tasks.score_rows, pure=False)
+    data, per_task = plan.samples, plan.rows_per_task
+
+    def ranges() -> tuple[list[Delayed], list[Delayed]]:
+        shared = shared_constant(job, "job")
+        work = [
+            label(
+                shared,
+                part,
+                None if truth is None else truth[start : start + per_task],
+                ScoreRange(index, start, stop),
+            )
+            for index, (start, stop, part) in enumerate(row_tasks(samples, data.n_samples, data.n_features, per_task))
+        ]
+        return merged(work, tasks.merge_score_summaries), work
+
+    found = compute_with_retries(ranges, open_scores(job).n_done, progress, local=is_in_memory(samples))
+    return found[0] if found else tasks.merge_score_summaries([])

@@ -1,0 +1,220 @@
+"""The experiment's results as one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fxdask.experiment.datasets import DATASETS, PUBLISHED_SPLIT, UNKNOWN_SPLIT
+from fxdask.experiment.example import Example
+from fxdask.experiment.figures import agreement_figure, density_figure, divergence_figure, response_figure
+from fxdask.experiment.results import CRITERIA_COMPARED, Pair, Results
+from fxdask.reporting.figures import image_data
+from fxdask.reporting.page import captioned, check_report_path, html_page, table
+from fxdask.sizes import format_bytes
+from fxdask.store.files import write_atomically
+
+__all__ = ["page", "write_page"]
+
+GENERATOR = "fxdask reproduce"
+TITLES = {"extended_fisher": "Extended Fisher criterion", "fisher": "Fisher's criterion"}
+
+SHIFT = (
+    "At every node the second class is moved so that the two interquartile means differ by a draw from N(0, 1), which "
+    "depends on seed, pair and node; its test images are moved with it."
+)
+READINGS = (
+    "Each image is brought to mean 0 and standard deviation 1.",
+    "Locations are interquartile means, spreads MAD / 0.6745, bandwidths Silverman's, over the training images.",
+    "Both classes have the same prior, in the criterion and in the decision.",
+    SHIFT,
+    "Both criteria choose from the same nodes, and the ten classes are measured once for each seed.",
+)
+
+
+def write_page(path: Path, results: Results, example: Example, image_shape: tuple[int, int]) -> None:
+    """Write the page; what is there already is replaced only if it is such a page too."""
+    check_report_path(path, GENERATOR)
+    write_atomically(path, page(results, example, image_shape))
+
+
+def page(results: Results, example: Example, image_shape: tuple[int, int]) -> str:
+    """All of the report."""
+    facts = DATASETS[results.identity["dataset"]]
+    title = f"Random-projection networks on {facts.title}: extended against plain Fisher"
+    parts = [
+        f"<h1>{escape(title)}</h1>",
+        _opening(results),
+        _summary(results),
+        _notes(results),
+        "<h2>Accuracy of every pair</h2>",
+        _legend(results),
+        *(_matrix(results, criterion) for criterion in CRITERIA_COMPARED),
+        _gains(results),
+        _agreement(results),
+        _figures(results, example, image_shape),
+        _run_facts(results),
+    ]
+    return html_page(title, GENERATOR, parts)
+
+
+def _opening(results: Results) -> str:
+    identity, n_seeds = results.identity, len(results.seeds)
+    moved = "with the means of each pair moved together" if identity["mean_shift"] else "without any shift"
+    n_networks = 2 * len(results.pairs) * n_seeds
+    return (
+        f"<p>{_counted(len(results.pairs), 'pair')} of classes, {_counted(n_seeds, 'seed')}, "
+        f"{identity['n_nodes']:,} random nodes, the best {identity['n_selected']} for each class, {moved}: "
+        f"{n_networks:,} networks. The experiment is that of I. Alsolami and T. Fukai, "
+        "<cite>An Extension of Fisher's Criterion</cite>, arXiv 2212.09225.</p>"
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _summary(results: Results) -> str:
+    rows = results.summary()
+    has_paper = "paper" in rows[0]
+    heads = ["criterion", "average here, %"]
+    heads += ["average in the paper, %", "difference", "mean absolute difference of pairs"] if has_paper else []
+    keys = ["average", *(["paper", "difference", "mean_absolute_difference"] if has_paper else [])]
+    body = [
+        [TITLES[row["criterion"]], *(f"{row[key]:+.2f}" if key == "difference" else f"{row[key]:.2f}" for key in keys)]
+        for row in rows
+    ]
+    gain = ["Gain of the extended criterion", f"{rows[0]['average'] - rows[1]['average']:.2f}"]
+    if has_paper:
+        theirs = rows[0]["paper"] - rows[1]["paper"]
+        gain += [f"{theirs:.2f}", f"{rows[0]['average'] - rows[1]['average'] - theirs:+.2f}", ""]
+    return table(heads, [*body, gain])
+
+
+def _notes(results: Results) -> str:
+    notes = []
+    if results.published is not None and results.facts.get("split") != PUBLISHED_SPLIT:
+        notes.append(f"The images are {results.facts.get('split', UNKNOWN_SPLIT)}.")
+    if results.published is None:
+        notes.append("The paper has no figures for this experiment, so none stand beside these.")
+    return "".join(f"<p><strong>Note.</strong> {escape(note)}</p>" for note in notes)
+
+
+def _legend(results: Results) -> str:
+    text = "Mean over the seeds in percent, ± half the width of its 95% interval (Student's t)."
+    if len(results.seeds) == 1:
+        text = "In percent, with one seed: of the spread over seeds nothing is known."
+    if results.published is not None:
+        text += " Below it the paper's figure and the difference"
+        allowed = "larger than the intervals of both, added in squares, allow"
+        text += f", marked ▲ or ▼ where it is {allowed}." if len(results.seeds) > 1 else "."
+    return f"<p>{text}</p>"
+
+
+def _grid(results: Results, title: str, cell: Callable[[int], str]) -> str:
+    """A table of classes against classes, as the paper has it; ``cell`` gives the content of a pair by its index."""
+    names = DATASETS[results.identity["dataset"]].class_names
+    place: dict[Pair, int] = {pair: i for i, pair in enumerate(results.pairs)}
+    firsts, seconds = (sorted({pair[side] for pair in results.pairs}) for side in (0, 1))
+    head = "".join(f'<th scope="col">{escape(names[b])}</th>' for b in seconds)
+    rows = []
+    for a in firsts:
+        cells = (f"<td>{cell(place[a, b])}</td>" if (a, b) in place else '<td class="none"></td>' for b in seconds)
+        rows.append(f'<tr><th scope="row">{escape(names[a])}</th>{"".join(cells)}</tr>')
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'
+        f'<table class="matrix"><caption>{escape(title)}</caption>'
+        f"<thead><tr><td></td>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _matrix(results: Results, criterion: str) -> str:
+    mean, interval, theirs = results.mean(criterion), results.interval(criterion), results.published_mean(criterion)
+    published = results.published
+
+    def cell(i: int) -> str:
+        text = f"<b>{mean[i]:.2f}</b>" + (f" ±{interval[i]:.2f}" if np.isfinite(interval[i]) else "")
+        if theirs is None or published is None:
+            return text
+        allowed = np.hypot(interval[i], published.interval[criterion][results.pairs[i]])
+        difference = mean[i] - theirs[i]
+        shown = f"{difference:+.2f}"
+        if difference > allowed:  # never with one seed, of which no interval is known
+            shown = f'<span class="above">▲{shown}</span>'
+        elif difference < -allowed:
+            shown = f'<span class="below">▼{shown}</span>'
+        return f"{text}<br><small>{theirs[i]:.2f}</small> {shown}"
+
+    return _grid(results, TITLES[criterion], cell)
+
+
+def _gains(results: Results) -> str:
+    gain = results.mean("extended_fisher") - results.mean("fisher")
+    extended, plain = (results.published_mean(criterion) for criterion in CRITERIA_COMPARED)
+
+    def cell(i: int) -> str:
+        text = f"<b>{gain[i]:+.2f}</b>"
+        return text if extended is None or plain is None else f"{text}<br><small>{extended[i] - plain[i]:+.2f}</small>"
+
+    return _grid(results, "Gain of the extended criterion over Fisher's, in points", cell)
+
+
+def _agreement(results: Results) -> str:
+    figure = agreement_figure(results)
+    return "" if figure is None else captioned(figure, "Every pair here and in the paper.")
+
+
+def _figures(results: Results, example: Example, image_shape: tuple[int, int]) -> str:
+    classes = DATASETS[results.identity["dataset"]].class_names
+    names = (classes[example.pair[0]], classes[example.pair[1]])
+    moved = f" {names[1]} is moved as the experiment asks." if results.identity["mean_shift"] else ""
+    pictures = "".join(
+        f'<figure><img alt="a test image of {escape(name)}" src="{image_data(pixels, image_shape)}">'
+        f"<figcaption>{escape(name)}</figcaption></figure>"
+        for name, pixels in zip(names, example.images, strict=True)
+    )
+    return "\n".join(
+        [
+            f"<h2>A closer look: {escape(names[0])} and {escape(names[1])}, seed {example.seed}</h2>",
+            f'<div class="pictures">{pictures}</div>',
+            captioned(
+                response_figure(example, names),
+                "Responses of all nodes to the two test images above, each class's sorted by itself." + moved,
+            ),
+            captioned(
+                divergence_figure(example, names),
+                "How the nodes score: the extended criterion has a value for each class, Fisher's one for both. "
+                "Infinite values are left out.",
+            ),
+            captioned(
+                density_figure(example, names),
+                "The best node of each class: densities of the training images, and some test images as strokes."
+                + moved,
+            ),
+        ]
+    )
+
+
+def _run_facts(results: Results) -> str:
+    facts = results.facts
+    rows: list[tuple[str, Any]] = [
+        ("data", facts.get("data")),
+        ("images", f"{facts.get('training_images', 0):,} for training, {facts.get('test_images', 0):,} for testing"),
+        ("split", facts.get("split")),
+        ("seeds", ", ".join(map(str, results.seeds))),
+        ("time of all seeds", f"{facts.get('seconds_of_all_seeds', 0):.1f} s"),
+        ("bandwidths by a fallback", facts.get("fallbacks", 0)),
+        ("time of this call", f"{facts.get('seconds', 0):.1f} s"),
+    ]
+    for process, work in facts.get("processes", {}).items():
+        share = f"{work['blocks']} blocks of nodes, {work['pairs']} pairs, at most {format_bytes(work['peak_bytes'])}"
+        rows.append((f"process {process}", share))
+    rows += [(name, number) for name, number in facts.get("versions", {}).items()]
+    listed = "".join(f"<dt>{escape(str(name))}</dt><dd>{escape(str(value))}</dd>" for name, value in rows)
+    applied = [text for text in READINGS if text != SHIFT or results.identity["mean_shift"]]
+    readings = "".join(f"<li>{escape(text)}</li>" for text in applied)
+    return f"<h2>How it was done</h2><ul>{readings}</ul><h2>This run</h2><dl>{listed}</dl>"

@@ -1,0 +1,277 @@
+"""The experiment's outcome: counts by pair and seed, what follows from them, and the files that hold them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student_t
+
+from fxdask.errors import StoreExistsError, StoreFormatError
+from fxdask.store.files import write_atomically
+
+__all__ = [
+    "CRITERIA_COMPARED",
+    "Pair",
+    "Published",
+    "Results",
+    "ResultsFile",
+    "WorkByProcess",
+    "merged_work",
+    "published_figures",
+]
+
+Pair = tuple[int, int]
+
+CRITERIA_COMPARED = ("extended_fisher", "fisher")
+CONFIDENCE = 0.95
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Published:
+    """The paper's figures in percent, by criterion and pair: the mean over its runs, and its 95% interval's half."""
+
+    mean: Mapping[str, Mapping[Pair, float]]
+    interval: Mapping[str, Mapping[Pair, float]]
+
+
+def published_figures(dataset: str) -> Published | None:
+    """The figures that the paper prints for this data set; None where it has none."""
+    file = files("fxdask.experiment") / "published" / f"{dataset}.csv"
+    if not file.is_file():
+        return None
+    rows = list(csv.DictReader(StringIO(file.read_text(encoding="utf-8"))))
+    columns = {"extended_fisher": "extended", "fisher": "fisher"}
+
+    def column(ending: str) -> dict[str, dict[Pair, float]]:
+        return {
+            name: {(int(row["class_a"]), int(row["class_b"])): float(row[f"{word}_{ending}"]) for row in rows}
+            for name, word in columns.items()
+        }
+
+    return Published(column("accuracy"), column("ci95"))
+
+
+@dataclass(frozen=True)
+class Results:
+    """Accuracies of both criteria over pairs of classes and seeds."""
+
+    identity: Mapping[str, Any]
+    """What the numbers depend on: data and parameters."""
+    pairs: list[Pair]
+    seeds: list[int]
+    correct: Mapping[str, NDArray[np.int64]]
+    """By criterion, (pair, seed) test samples with the right label."""
+    tested: NDArray[np.int64]
+    """(pair,) test samples."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def accuracy(self) -> dict[str, NDArray[np.float64]]:
+        """By criterion, (pair, seed) percent of the test samples with the right label."""
+        return {name: 100 * counts / self.tested[:, None] for name, counts in self.correct.items()}
+
+    def mean(self, criterion: str) -> NDArray[np.float64]:
+        """(pair,) mean accuracy over the seeds."""
+        return self.accuracy[criterion].mean(axis=1)
+
+    def interval(self, criterion: str) -> NDArray[np.float64]:
+        """(pair,) half the width of the mean's 95% interval, by Student's t; NaN for one seed."""
+        n_seeds = len(self.seeds)
+        if n_seeds < 2:
+            return np.full(len(self.pairs), np.nan)
+        deviation = self.accuracy[criterion].std(axis=1, ddof=1)
+        return student_t.ppf((1 + CONFIDENCE) / 2, n_seeds - 1) * deviation / np.sqrt(n_seeds)
+
+    @property
+    def published(self) -> Published | None:
+        """The paper's figures, where it has this experiment: the shift and the size of its network included."""
+        usual = {"n_nodes": 10_000, "n_selected": 10, "mean_shift": True}
+        if any(self.identity[name] != value for name, value in usual.items()):
+            return None
+        return published_figures(str(self.identity["dataset"]))
+
+    def published_mean(self, criterion: str) -> NDArray[np.float64] | None:
+        """(pair,) the paper's figures for these pairs."""
+        published = self.published
+        return None if published is None else np.array([published.mean[criterion][pair] for pair in self.pairs])
+
+    def summary(self) -> list[dict[str, Any]]:
+        """For each criterion its average over the pairs, and how far that and each pair are from the paper's."""
+        rows = []
+        for criterion in CRITERIA_COMPARED:
+            mean, theirs = self.mean(criterion), self.published_mean(criterion)
+            row: dict[str, Any] = {"criterion": criterion, "average": float(mean.mean())}
+            if theirs is not None:
+                row["paper"] = float(theirs.mean())
+                row["difference"] = float(mean.mean() - theirs.mean())
+                row["mean_absolute_difference"] = float(np.abs(mean - theirs).mean())
+            rows.append(row)
+        return rows
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for each pair: mean and interval of both criteria, the gain, and the paper's figures."""
+        rows: list[dict[str, Any]] = []
+        for i, (a, b) in enumerate(self.pairs):
+            row: dict[str, Any] = {"pair": f"{a}-{b}", "tested": int(self.tested[i])}
+            for criterion in CRITERIA_COMPARED:
+                row[criterion] = float(self.mean(criterion)[i])
+                interval = float(self.interval(criterion)[i])
+                row[f"{criterion}_interval"] = interval if np.isfinite(interval) else None
+                theirs = self.published_mean(criterion)
+                if theirs is not None:
+                    row[f"{criterion}_paper"] = float(theirs[i])
+            row["gain"] = row["extended_fisher"] - row["fisher"]
+            rows.append(row)
+        return rows
+
+
+class ResultsFile:
+    """The file of all that is done: it grows by whole seeds, and an equal call goes on from it.
+
+    Results of another experiment are refused, or with ``overwrite`` forgotten; ``replaced`` then says so.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any], *, overwrite: bool = False) -> None:
+        self.path = path
+        self.identity = json.loads(json.dumps(identity))
+        stored = self._stored()
+        other = self._differences(stored)
+        self.replaced = bool(other)
+        if other and not overwrite:
+            raise StoreExistsError(
+                f"{path} holds results of {', '.join(other)}; choose another folder, or pass overwrite=True"
+            )
+        self._seeds: dict[str, Any] = {} if other else stored.get("seeds", {})
+        self._facts: dict[str, Any] = {} if other else stored.get("facts", {})
+
+    def _stored(self) -> dict[str, Any]:
+        """What the file holds, if it is one of ours: another is never replaced."""
+        if not self.path.exists():
+            return {}
+        try:
+            stored = json.loads(self.path.read_text(encoding="utf-8"))
+            if not isinstance(stored["identity"], dict) or not isinstance(stored["facts"], dict):
+                raise ValueError("no identity or facts")
+            for seed, of_seed in stored["seeds"].items():
+                _check_counts(int(seed), of_seed)
+            _check_tested(stored["seeds"])
+            version = stored["format"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise StoreFormatError(
+                f"{self.path} is damaged, or no results of this experiment ({error}); "
+                "move it away, or choose another folder"
+            ) from error
+        if type(version) is not int or version != FORMAT:
+            raise StoreFormatError(
+                f"{self.path} has format {version!r} but this fxdask reads {FORMAT}; choose another folder"
+            )
+        return stored
+
+    def _differences(self, stored: Mapping[str, Any]) -> list[str]:
+        """In words, what the stored results are of that these would not be."""
+        found = stored.get("identity", self.identity)
+        named = {"data": "other images", "streams": "another NumPy's random numbers"}
+        return [
+            named.get(key) or f"{key}={found.get(key)!r} instead of {value!r}"
+            for key, value in self.identity.items()
+            if found.get(key) != value
+        ]
+
+    def missing(self, seed: int, pairs: Iterable[Pair]) -> list[Pair]:
+        """Those of the pairs that are still to be done with this seed."""
+        done = self._seeds.get(str(seed), {}).get("pairs", {})
+        return [pair for pair in pairs if _key(pair) not in done]
+
+    def add(self, seed: int, counts: Mapping[Pair, Mapping[str, Any]], seconds: float, work: WorkByProcess) -> None:
+        """Take over the counts of one seed, who worked on them and how long, and write the file anew."""
+        of_seed = self._seeds.setdefault(str(seed), {"seconds": 0.0, "processes": {}, "pairs": {}})
+        of_seed["seconds"] += seconds
+        of_seed["processes"] = merged_work([of_seed["processes"], work])
+        of_seed["pairs"].update({_key(pair): dict(count) for pair, count in counts.items()})
+        self.save()
+
+    def save(self, facts: Mapping[str, Any] | None = None) -> None:
+        """Write the file, whole or not at all."""
+        self._facts = self._facts if facts is None else dict(facts)
+        content = {"format": FORMAT, "identity": self.identity, "facts": self._facts, "seeds": self._seeds}
+        write_atomically(self.path, json.dumps(content, indent=1, default=str) + "\n")
+
+    def results(self, pairs: Sequence[Pair], seeds: Sequence[int]) -> Results:
+        """The results of these pairs and seeds, all of which are done."""
+        counts = [[self._seeds[str(seed)]["pairs"][_key(pair)] for seed in seeds] for pair in pairs]
+        correct = {
+            name: np.array([[count["correct"][name] for count in row] for row in counts], dtype=np.int64)
+            for name in CRITERIA_COMPARED
+        }
+        tested = np.array([row[0]["tested"] for row in counts], dtype=np.int64)
+        facts = {
+            **self._facts,
+            "seconds_of_all_seeds": sum(self._seeds[str(seed)]["seconds"] for seed in seeds),
+            "processes": merged_work(self._seeds[str(seed)]["processes"] for seed in seeds),
+            "fallbacks": sum(count["fallbacks"] for row in counts for count in row),
+        }
+        return Results(self.identity, list(pairs), list(seeds), correct, tested, facts)
+
+    def write_csv(self, path: Path) -> None:
+        """Everything that is recorded: every pair, seed and criterion in a row of its own."""
+        text = StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["class_a", "class_b", "seed", "criterion", "correct", "tested", "accuracy"])
+        for seed in sorted(self._seeds, key=int):
+            for pair, count in sorted(self._seeds[seed]["pairs"].items()):
+                for criterion in CRITERIA_COMPARED:
+                    correct, tested = count["correct"][criterion], count["tested"]
+                    row = [*pair.split("-"), seed, criterion, correct, tested, f"{100 * correct / tested:.4f}"]
+                    writer.writerow(row)
+        write_atomically(path, text.getvalue())
+
+
+def _check_counts(seed: int, of_seed: Mapping[str, Any]) -> None:
+    """Refuse counts that no experiment could have given."""
+    merged_work([of_seed["processes"]])
+    if not of_seed["seconds"] >= 0:
+        raise ValueError(f"seed {seed} took {of_seed['seconds']} seconds")
+    for pair, count in of_seed["pairs"].items():
+        for name in CRITERIA_COMPARED:
+            numbers = [count["correct"][name], count["tested"], count["fallbacks"]]
+            if not all(type(number) is int for number in numbers) or not 0 <= numbers[0] <= numbers[1] > 0:
+                raise ValueError(f"impossible counts of pair {pair}, seed {seed}")
+
+
+def _check_tested(seeds: Mapping[str, Any]) -> None:
+    """Refuse a pair of which one seed tested another number of samples than the other."""
+    tested: dict[str, int] = {}
+    for of_seed in seeds.values():
+        for pair, count in of_seed["pairs"].items():
+            if tested.setdefault(pair, count["tested"]) != count["tested"]:
+                raise ValueError(f"seeds tested different samples of pair {pair}")
+
+
+WorkByProcess = Mapping[str, Mapping[str, int]]
+"""By process, the blocks and pairs it did and the most memory it had."""
+
+
+def merged_work(parts: Iterable[WorkByProcess]) -> dict[str, dict[str, int]]:
+    """What each process did, and the most memory it had, over several pieces of work."""
+    found: dict[str, dict[str, int]] = {}
+    for part in parts:
+        for process, work in part.items():
+            mine = found.setdefault(process, {"blocks": 0, "pairs": 0, "peak_bytes": 0})
+            mine["blocks"] += work["blocks"]
+            mine["pairs"] += work["pairs"]
+            mine["peak_bytes"] = max(mine["peak_bytes"], work["peak_bytes"])
+    return found
+
+
+def _key(pair: Pair) -> str:
+    return f"{pair[0]}-{pair[1]}"

@@ -1,0 +1,246 @@
+"""The paper's experiment from data to results: every seed and pair once, whoever stopped it in between."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from itertools import combinations
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from fxdask.errors import InvalidInputError, StoreExistsError
+from fxdask.experiment.datasets import N_CLASSES, ImageSet
+from fxdask.experiment.evaluate_pair import PairResult
+from fxdask.experiment.example import Example, make_example, read_example, write_example
+from fxdask.experiment.results import Pair, Results, ResultsFile, WorkByProcess, merged_work
+from fxdask.experiment.seeds import ExperimentData, SeedStatistics, evaluate_pairs, measure_seed, prepare_data
+from fxdask.experiment.shifts import mean_differences
+from fxdask.kernels.weights import SCHEME, weight_rows
+from fxdask.progress import progress_bar
+from fxdask.store.group import remove_group
+from fxdask.workflows.settings import FitSettings
+
+__all__ = ["Experiment", "checked_pairs", "checked_seeds", "run"]
+
+WORK_FOLDER = ".fxdask-work"  # begun and removed here, so the name is one that nobody else gives
+RESULTS, EXAMPLE = "results.json", "example.npz"
+OWN_NAMES = {f".{RESULTS}.begun", f".{RESULTS}.lease", WORK_FOLDER}
+MOST_SEEDS, LARGEST_SEED = 10**6, 2**63 - 1
+FEWEST_TRAINING_IMAGES = 2
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is to be done: data, network, seeds and pairs."""
+
+    images: ImageSet
+    settings: FitSettings
+    """The network, whatever its seed."""
+    seeds: list[int]
+    pairs: list[Pair]
+    mean_shift: bool = True
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a pair's and seed's numbers depend on."""
+        return {
+            "dataset": self.images.name,
+            "data": self.images.digest(),
+            "n_nodes": self.settings.n_nodes,
+            "n_selected": self.settings.n_selected,
+            "mean_shift": self.mean_shift,
+            "weight_scheme": SCHEME,
+            "streams": _streams(),
+        }
+
+    def check(self) -> None:
+        """Refuse pairs of classes of which there are too few images."""
+        for k in sorted({k for pair in self.pairs for k in pair}):
+            trained = int((self.images.train_labels == k).sum())
+            tested = int((self.images.test_labels == k).sum())
+            if trained < FEWEST_TRAINING_IMAGES or tested < 1:
+                raise InvalidInputError(
+                    f"class {k} has {trained} training and {tested} test images; "
+                    f"{FEWEST_TRAINING_IMAGES} and 1 are needed"
+                )
+
+
+def _streams() -> str:
+    """A few draws of either kind, which tell whether another NumPy draws the same."""
+    drawn = (weight_rows(0, [0], 8), mean_differences(0, (0, 1), 8))
+    return hashlib.sha256(b"".join(values.tobytes() for values in drawn)).hexdigest()[:16]
+
+
+def checked_seeds(seeds: Any) -> list[int]:
+    """How many seeds, or which -> which, in the order given."""
+    if isinstance(seeds, Integral) and not isinstance(seeds, bool):
+        seeds = range(min(int(seeds), MOST_SEEDS + 1))
+    try:
+        found = list(seeds)
+    except TypeError:
+        found = []
+    if len(found) > MOST_SEEDS:
+        raise InvalidInputError(f"at most {MOST_SEEDS:,} seeds can be done at once")
+    is_whole = [isinstance(k, Integral) and not isinstance(k, bool) and 0 <= int(k) <= LARGEST_SEED for k in found]
+    if not found or not all(is_whole):
+        raise InvalidInputError("seeds must be a whole number of at least 1, or whole numbers from 0 to 2^63 - 1")
+    return list(dict.fromkeys(int(seed) for seed in found))
+
+
+def checked_pairs(pairs: Any) -> list[Pair]:
+    """Pairs of classes, or None for all -> each once, the lower class first."""
+    if pairs is None:
+        return list(combinations(range(N_CLASSES), 2))
+    found = []
+    try:
+        for first, second in pairs:
+            if not all(isinstance(k, Integral) and 0 <= int(k) < N_CLASSES for k in (first, second)):
+                raise ValueError("no such class")
+            if first == second:
+                raise ValueError("one class only")
+            found.append((int(min(first, second)), int(max(first, second))))
+    except (TypeError, ValueError):
+        raise InvalidInputError(
+            f"pairs are of two different classes from 0 to {N_CLASSES - 1}, such as 0 and 1, or 3 and 8"
+        ) from None
+    if not found:
+        raise InvalidInputError("pairs is empty; leave it out for all pairs")
+    return list(dict.fromkeys(found))
+
+
+def run(
+    experiment: Experiment,
+    out: Path,
+    *,
+    overwrite: bool = False,
+    nodes_per_block: int | str = "auto",
+    memory_limit: Any = None,
+    verbose: bool = False,
+) -> tuple[Results, Example]:
+    """Do what is still missing in the folder, seed by seed, and read the results from there."""
+    started = time.perf_counter()
+    # A write that failed may have left a file of a name that is ours, and nothing else.
+    if not (out / RESULTS).exists() and not {path.name for path in out.iterdir()} <= OWN_NAMES:
+        raise StoreExistsError(f"{out} holds other files; choose a new or an empty folder, or one with such results")
+    recorded = ResultsFile(out / RESULTS, experiment.identity, overwrite=overwrite)
+    if recorded.replaced:
+        _forget(out)
+    recorded.save()  # from now on the folder is known for what it is
+    example = read_example(out / EXAMPLE, recorded.identity, experiment.pairs[0], experiment.seeds[0])
+    missing = {seed: recorded.missing(seed, experiment.pairs) for seed in experiment.seeds}
+    if any(missing.values()) or example is None:
+        data = prepare_data(
+            experiment.images,
+            out / WORK_FOLDER,
+            "sample",
+            nodes_per_block=nodes_per_block,
+            memory_limit=memory_limit,
+        )
+        example = _do_seeds(experiment, data, recorded, missing, example, out / EXAMPLE, verbose=verbose)
+    shutil.rmtree(out / WORK_FOLDER, ignore_errors=True)
+    recorded.save(_facts(experiment, time.perf_counter() - started))
+    recorded.write_csv(out / "results.csv")
+    return recorded.results(experiment.pairs, experiment.seeds), example
+
+
+def _forget(out: Path) -> None:
+    """Remove what another experiment left, before anything of this one stands beside it."""
+    for name in (EXAMPLE, "results.csv", "report.html"):
+        (out / name).unlink(missing_ok=True)
+    shutil.rmtree(out / WORK_FOLDER, ignore_errors=True)
+
+
+def _do_seeds(
+    experiment: Experiment,
+    data: ExperimentData,
+    recorded: ResultsFile,
+    missing: Mapping[int, Sequence[Pair]],
+    example: Example | None,
+    file: Path,
+    *,
+    verbose: bool,
+) -> Example:
+    """Every seed of which something is missing; with the first one's statistics goes the example."""
+    first = experiment.seeds[0]
+    for i, seed in enumerate(experiment.seeds):
+        if not missing[seed] and (seed != first or example is not None):
+            continue
+        title = f"seed {seed} ({i + 1} of {len(experiment.seeds)})"
+        measured = _do_seed(experiment, data, recorded, seed, missing[seed], title, verbose=verbose)
+        if example is None:
+            settings = replace(experiment.settings, seed=seed)
+            example = make_example(data, settings, measured, experiment.pairs[0], mean_shift=experiment.mean_shift)
+            write_example(example, file, recorded.identity)
+        remove_group(data.store(seed))
+    assert example is not None, "the first seed comes with the example"
+    return example
+
+
+def _do_seed(
+    experiment: Experiment,
+    data: ExperimentData,
+    recorded: ResultsFile,
+    seed: int,
+    pairs: Sequence[Pair],
+    title: str,
+    *,
+    verbose: bool,
+) -> SeedStatistics:
+    """One seed's statistics and all of its pairs that are missing, recorded when the last one is done."""
+    started = time.perf_counter()
+    settings = replace(experiment.settings, seed=seed)
+    with progress_bar(title, shown=verbose) as show:
+        n_blocks = 0
+
+        def blocks(done: int, total: int) -> None:
+            nonlocal n_blocks
+            n_blocks = total
+            if show:
+                show(done, total + len(pairs))
+
+        measured = measure_seed(data, settings, blocks)
+        outcomes = evaluate_pairs(
+            data,
+            settings,
+            measured,
+            pairs,
+            (lambda done, total: show(n_blocks + done, n_blocks + total)) if show else None,
+            mean_shift=experiment.mean_shift,
+        )
+    if outcomes:
+        counts = {
+            pair: {"tested": outcome.tested, "correct": outcome.correct, "fallbacks": outcome.fallbacks}
+            for pair, outcome in zip(pairs, outcomes, strict=True)
+        }
+        recorded.add(seed, counts, time.perf_counter() - started, _work(measured, outcomes))
+    return measured
+
+
+def _work(measured: SeedStatistics, outcomes: Sequence[PairResult]) -> WorkByProcess:
+    """What each process did for one seed, and the most memory it had."""
+    peaks = measured.peak_bytes_by_process
+    blocks = {name: (count, 0, peaks[name]) for name, count in measured.blocks_by_process.items()}
+    each = [blocks, *({one.process: (0, 1, one.peak_bytes)} for one in outcomes)]
+    return merged_work(
+        {process: {"blocks": n, "pairs": m, "peak_bytes": peak} for process, (n, m, peak) in part.items()}
+        for part in each
+    )
+
+
+def _facts(experiment: Experiment, seconds: float) -> Mapping[str, Any]:
+    images = experiment.images
+    return {
+        "data": images.origin,
+        "split": images.split,
+        "training_images": len(images.train_labels),
+        "test_images": len(images.test_labels),
+        "seconds": seconds,
+        "versions": {name: version(name) for name in ("fxdask", "numpy", "scipy", "dask", "zarr")}
+        | {"python": platform.python_version()},
+    }

@@ -1,0 +1,1 @@
+"""Rules that combine densities into class scores: one file a rule, one table of all."""

@@ -1,0 +1,24 @@
+"""The sum of a class's densities, each times its node's spread."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.combination.base import ClassNodes
+from fxdask.kernels.combination.sum import SumRule
+
+__all__ = ["ScaledRule"]
+
+
+class ScaledRule(SumRule):
+    """``ln sum_j sigma_j f_j`` over the nodes that the class selected: densities without a unit."""
+
+    name = "scaled"
+
+    def join(self, terms: NDArray[np.float64], nodes: ClassNodes) -> NDArray[np.float64]:
+        """The sum of the scaled densities."""
+        # A class that is constant at a node is as wide as its bandwidth.
+        width = np.where(nodes.spread > 0, nodes.spread, nodes.bandwidth)
+        terms += np.log(width)[:, None]
+        return super().join(terms, nodes)

@@ -1,0 +1,41 @@
+"""The paper's rule: the sum of a class's densities over its own selected nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.combination.base import ClassNodes, CombinationRule
+
+__all__ = ["SumRule"]
+
+
+class SumRule(CombinationRule):
+    """``ln sum_j f_j`` over the nodes that the class selected."""
+
+    name = "sum"
+
+    def used_nodes(self, member: NDArray[np.bool_]) -> list[list[int]]:
+        """Each class uses its own nodes."""
+        return [np.flatnonzero(of_class).tolist() for of_class in member]
+
+    def n_densities(self, n_classes: int, n_selected: int, n_nodes: int) -> int:
+        """One class at one node."""
+        return n_classes * n_selected
+
+    def join(self, terms: NDArray[np.float64], nodes: ClassNodes) -> NDArray[np.float64]:
+        """The log of the sum, relative to the largest term, so that it never underflows."""
+        top = terms.max(axis=0)
+        terms -= top
+        total = sum(np.exp(terms, out=terms), np.zeros_like(top))
+        return np.log(total, out=total) + top
+
+    def error_bound(self, errors: Sequence[float]) -> float:
+        """A sum of densities is off by no larger a share than the worst of them."""
+        return max(errors)
+
+    def rounding_growth(self, n_terms: int) -> int:
+        """The largest term alone sets the size of the logarithm."""
+        return 1

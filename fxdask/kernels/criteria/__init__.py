@@ -1,0 +1,1 @@
+"""Criteria that rank columns: one file a family, one table of all."""

@@ -1,0 +1,1 @@
+"""Kernel densities: bandwidths, exact sums, tables."""

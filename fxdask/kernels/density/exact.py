@@ -1,0 +1,69 @@
+"""The Gaussian kernel density, every kernel summed, in log space."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.density.point_pairs import NEGLIGIBLE, pairs_of
+
+__all__ = ["LOG_SQRT_2PI", "log_density", "log_density_nearby"]
+
+KERNELS_PER_STEP = 2**19
+LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
+ROOT_HALF = 0.5**0.5
+
+
+def log_density(points: NDArray[np.floating], ascending: NDArray[np.floating], bandwidth: float) -> NDArray[np.float64]:
+    """(point,) and (sample,) ascending values, bandwidth -> (point,) log of the Gaussian kernel density.
+
+    Every kernel is summed, in float64, a bounded number at a time. Exponents are taken relative to
+    the nearest sample's, so that a point far from all of them has a finite log density instead of
+    the log of zero. A point's result does not depend on the points beside it.
+    """
+    samples: NDArray[np.float64] = np.asarray(ascending, dtype=np.float64)
+    places: NDArray[np.float64] = np.asarray(points, dtype=np.float64)
+    scale = ROOT_HALF / bandwidth
+    top = np.square(_distance_to_nearest(places, samples) * scale)
+    result = np.empty(len(points))
+    samples_per_step = min(len(samples), KERNELS_PER_STEP)
+    points_per_step = max(1, KERNELS_PER_STEP // samples_per_step)
+    room = np.empty((min(points_per_step, len(places)), samples_per_step))
+    for start in range(0, len(points), points_per_step):
+        some = slice(start, start + points_per_step)
+        total = np.zeros(len(places[some]))
+        for first in range(0, len(samples), samples_per_step):
+            part = samples[first : first + samples_per_step]
+            exponent = room[: len(total), : len(part)]
+            # Differences first: scaled coordinates far from zero would have lost the digits that count.
+            np.subtract(places[some, None], part, out=exponent)
+            exponent *= scale
+            np.square(exponent, out=exponent)
+            np.subtract(top[some, None], exponent, out=exponent)
+            total += np.exp(exponent, out=exponent).sum(axis=1)
+        result[some] = np.log(total) - top[some]
+    return result - (LOG_SQRT_2PI + np.log(bandwidth) + np.log(len(samples)))
+
+
+def log_density_nearby(
+    points: NDArray[np.floating], ascending: NDArray[np.floating], bandwidth: float
+) -> NDArray[np.float64]:
+    """The same, of those samples only that count: the others add less than 3e-20 each of a point's density."""
+    samples: NDArray[np.float64] = np.asarray(ascending, dtype=np.float64)
+    places: NDArray[np.float64] = np.asarray(points, dtype=np.float64)
+    nearest = _distance_to_nearest(places, samples) / bandwidth
+    reach = np.sqrt(nearest**2 + 2 * NEGLIGIBLE) * (bandwidth * (1 + 1e-9))
+    start = np.searchsorted(samples, places - reach)
+    stop = np.searchsorted(samples, places + reach, side="right")
+    top = 0.5 * nearest**2
+    total = np.empty(len(places))
+    for pairs in pairs_of(start, stop):
+        distance = (places[pairs.point] - samples[pairs.sample]) / bandwidth
+        total[pairs.points] = pairs.totals(np.exp(top[pairs.point] - 0.5 * distance**2))
+    return np.log(total) - top - (LOG_SQRT_2PI + np.log(bandwidth) + np.log(len(samples)))
+
+
+def _distance_to_nearest(points: NDArray[np.float64], ascending: NDArray[np.float64]) -> NDArray[np.float64]:
+    right = np.searchsorted(ascending, points).clip(max=len(ascending) - 1)
+    left = (right - 1).clip(min=0)
+    return np.minimum(np.abs(points - ascending[right]), np.abs(points - ascending[left]))

@@ -1,0 +1,136 @@
+"""The parts of a fitted network: the selected nodes with their training values, bandwidths and priors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.combination.base import ClassNodes, CombinationRule
+from fxdask.kernels.density.bandwidth import bandwidths
+from fxdask.kernels.order_statistics import SortedRows
+from fxdask.kernels.preprocessing import Preprocessing
+from fxdask.kernels.statistics import SPREAD_SOURCES, node_tolerance, spread_with_fallback
+
+__all__ = ["DensityOptions", "NetworkParameters", "SelectedNodes", "assemble"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkParameters:
+    """What labelling needs, and no more.
+
+    ``u`` counts the union of all classes' selected nodes; ``member[k, u]`` says whether node u
+    was selected for class k.
+    """
+
+    preprocessing: Preprocessing
+    nodes: NDArray[np.int64]  # (u,)
+    weights: NDArray[np.float32]  # (u, feature)
+    projections: NDArray[np.float32]  # (u, sample), sorted by class, ascending within it
+    class_slices: list[slice]
+    bandwidth: NDArray[np.float64]  # (class, u)
+    spread: NDArray[np.float64]  # (class, u)
+    member: NDArray[np.bool_]  # (class, u)
+    log_priors: NDArray[np.float64]  # (class,)
+    rule: CombinationRule
+    learned: Mapping[str, NDArray] = field(default_factory=dict)
+    """What the rule learned from the training values: by name, (class, ...) each."""
+
+    @property
+    def n_features(self) -> int:
+        """Features of a sample."""
+        return self.weights.shape[1]
+
+    @property
+    def n_classes(self) -> int:
+        """Classes to choose from."""
+        return len(self.log_priors)
+
+    def used_nodes(self) -> list[list[int]]:
+        """Of each class, the nodes whose densities make up its score."""
+        return self.rule.used_nodes(self.member)
+
+    def ascending(self, k: int, u: int) -> NDArray[np.float32]:
+        """(sample,) the training values of one class at one node."""
+        return self.projections[u, self.class_slices[k]]
+
+    def class_nodes(self, k: int, used: list[int]) -> ClassNodes:
+        """What the rule may know of one class."""
+        learned = {name: values[k] for name, values in self.learned.items()}
+        return ClassNodes(self.spread[k, used], self.bandwidth[k, used], learned)
+
+    def digest(self, density: str) -> str:
+        """Digest of everything that scores depend on."""
+        found = hashlib.sha256(f"{self.rule.name} {density} {self.class_slices}".encode())
+        before = self.preprocessing
+        found.update(f"{before.normalize} {before.shift.dtype} {before.largest}".encode())
+        arrays = (before.shift, before.scale, self.weights, self.projections, self.bandwidth, self.spread)
+        for array in (*arrays, self.member, self.log_priors, *self.learned.values()):
+            if array is not None:
+                found.update(np.ascontiguousarray(array).data)
+        return found.hexdigest()
+
+
+@dataclass(frozen=True)
+class DensityOptions:
+    """How wide the kernels are, and how densities make up a score."""
+
+    bandwidth: str | float
+    bandwidth_spread: str
+    spread: str
+    rule: CombinationRule
+
+
+@dataclass(frozen=True)
+class SelectedNodes:
+    """Nodes that some class selected: their indices, weights and training values."""
+
+    nodes: NDArray[np.int64]
+    """(u,) in rising order"""
+    weights: NDArray[np.float32]
+    """(u, feature)"""
+    values: NDArray[np.float32]
+    """(u, sample) by class, in the order of the samples"""
+    class_slices: list[slice]
+
+
+def assemble(
+    preprocessing: Preprocessing,
+    selected: SelectedNodes,
+    chosen: NDArray[np.int64],
+    priors: NDArray[np.float64],
+    options: DensityOptions,
+) -> tuple[NetworkParameters, dict[str, int]]:
+    """Selected nodes, (class, rank) choice -> the network's parameters, and how often a fallback was needed.
+
+    The values are sorted within each class, in place, after the rule has learned from them.
+    """
+    learned = options.rule.learn(selected.values, selected.class_slices)
+    tolerance = node_tolerance(selected.weights, preprocessing.largest)
+    widths, spreads, fallbacks = [], [], {"spread": 0, "rule": 0}
+    for columns in selected.class_slices:
+        values = selected.values[:, columns]
+        values.sort(axis=1)
+        scaled, source = spread_with_fallback(SortedRows(values), options.bandwidth_spread, tolerance)
+        width, of_rule = bandwidths(values, scaled, tolerance, options.bandwidth)
+        fallbacks["spread"] += int((source != SPREAD_SOURCES.index(options.bandwidth_spread)).sum())
+        fallbacks["rule"] += of_rule
+        widths.append(width)
+        spreads.append(spread_with_fallback(SortedRows(values), options.spread, tolerance)[0])
+    parameters = NetworkParameters(
+        preprocessing=preprocessing,
+        nodes=selected.nodes,
+        weights=selected.weights,
+        projections=selected.values,
+        class_slices=selected.class_slices,
+        bandwidth=np.array(widths),
+        spread=np.array(spreads),
+        member=np.array([np.isin(selected.nodes, row) for row in chosen]),
+        log_priors=np.log(priors),
+        rule=options.rule,
+        learned=learned,
+    )
+    return parameters, fallbacks

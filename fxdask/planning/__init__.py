@@ -1,0 +1,1 @@
+"""What a job takes and how it is cut: integers only."""

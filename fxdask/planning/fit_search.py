@@ -1,0 +1,173 @@
+"""Choosing a plan that fits into memory, or saying why there is none."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+from fxdask.errors import InvalidInputError, MemoryPlanError
+from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
+from fxdask.planning.machine import SHARE_OF_LIMIT, Resources
+from fxdask.sizes import FULL_TILE_NODES, LANES, MIB, format_bytes, tile_shape
+
+__all__ = ["plan_fit", "replanned"]
+
+VALUES_BYTES_PER_BLOCK = 48 * MIB
+WEIGHTS_BYTES_PER_BLOCK = 32 * MIB
+FEWEST_BLOCKS = 24
+SAMPLES_PER_CLASS_AND_CHUNK = 8192
+FEWEST_SAMPLES_PER_CLASS_AND_CHUNK = 256
+REMEDY = "give workers more memory or fewer threads each, or local threads a higher memory_limit"
+
+
+def plan_fit(
+    size: FitSize,
+    nodes_per_block: int | str = "auto",
+    *,
+    samples: SampleFacts | None = None,
+    resources: Resources | None = None,
+) -> FitPlan:
+    """Cut a fit into node blocks, and each block into passes over as many samples at a time as memory allows.
+
+    Parameters
+    ----------
+    size : FitSize
+    nodes_per_block : int or "auto"
+        "auto" takes whole product tiles, about 48 MiB of projected values or, where the values of
+        one tile do not fit, as many as can be streamed. The choice never changes a result.
+    samples : SampleFacts, optional
+        Type and location of the samples.
+    resources : Resources, optional
+        Memory and threads; without them nothing is refused.
+
+    Returns
+    -------
+    FitPlan
+
+    Examples
+    --------
+    >>> from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
+    >>> from fxdask.planning.fit_search import plan_fit
+    >>> from fxdask.planning.machine import Resources
+    >>> small = Resources(limit=512 * 2**20, baseline=140 * 2**20, threads=1, processes=2)
+    >>> on_disk = SampleFacts(in_memory=False, probes_in_memory=False)
+    >>> size = FitSize(n_nodes=2_000, n_features=784, class_counts=(700_000, 700_000), n_selected=10)
+    >>> plan = plan_fit(size, samples=on_disk, resources=small)
+    >>> plan.is_streamed, plan.nodes_per_block, plan.passes_per_block
+    (True, 96, 1)
+    """
+    n_nodes, n_selected = size.n_nodes, size.n_selected
+    if n_selected > n_nodes:
+        raise InvalidInputError(
+            f"n_selected is {n_selected} but there are only {n_nodes} nodes; "
+            f"set n_selected to {n_nodes} or fewer, or n_nodes to {n_selected} or more"
+        )
+    automatic = nodes_per_block == "auto"
+    per_block = _nodes_of_whole_block(size) if automatic else int(nodes_per_block)
+    plan = _planned(size, min(per_block, n_nodes), samples or SampleFacts(), resources)
+    if resources is not None:
+        plan = _fitting_plan(plan, resources, automatic=automatic)
+        _refuse_model_larger_than_memory(plan, resources)
+    return plan
+
+
+def _fitting_plan(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:
+    """The plan itself if it fits, or one that does."""
+    if automatic and plan.task_bytes > resources.per_task and plan.nodes_per_block > plan.tile.nodes:
+        plan = replace(plan, nodes_per_block=plan.tile.nodes, nodes_per_pass=0)
+    if plan.task_bytes > resources.per_task:
+        return _streamed(plan, resources, automatic=automatic)
+    few_nodes = plan.nodes_per_block < min(FULL_TILE_NODES, plan.n_nodes)
+    if automatic and few_nodes and not plan.samples.in_memory and "projections" not in plan.kept:
+        # Blocks of few nodes read all samples again and again; streaming takes more nodes in a pass.
+        with contextlib.suppress(MemoryPlanError):
+            return min(plan, _streamed(plan, resources, automatic=True), key=lambda either: either.bytes_read)
+    return plan
+
+
+def _refuse_model_larger_than_memory(plan: FitPlan, resources: Resources) -> None:
+    """A model is held where it was fitted; while it is put together, twice."""
+    allowed = resources.per_task * resources.threads
+    if resources.with_caller and 2 * plan.model_bytes > allowed:
+        raise MemoryPlanError(
+            f"the fitted model itself needs {format_bytes(2 * plan.model_bytes)} but this process may use "
+            f"{format_bytes(max(0, allowed))}; select fewer nodes, or allow a higher memory_limit"
+        )
+
+
+def replanned(plan: FitPlan, nodes_per_block: int) -> FitPlan:
+    """The same fit in blocks of another size."""
+    return plan_fit(plan.size, nodes_per_block, samples=plan.samples, resources=plan.resources)
+
+
+def _planned(size: FitSize, nodes_per_block: int, samples: SampleFacts, resources: Resources | None) -> FitPlan:
+    known = {field.name: getattr(size, field.name) for field in fields(FitSize)}
+    return FitPlan(**known, nodes_per_block=nodes_per_block, samples=samples, resources=resources)
+
+
+def _nodes_of_whole_block(size: FitSize) -> int:
+    per_tile = tile_shape(size.n_features, size.n_samples).nodes
+    by_values = VALUES_BYTES_PER_BLOCK // (4 * size.n_samples)
+    by_weights = WEIGHTS_BYTES_PER_BLOCK // (4 * size.n_features)
+    # Few large blocks would leave some threads idle while others work on the last.
+    by_count = size.n_nodes // FEWEST_BLOCKS
+    return per_tile * max(1, min(by_values, by_weights, by_count) // per_tile)
+
+
+def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:
+    """The plan with values of a chunk of samples at a time, and as many nodes in a pass as fit."""
+    if "projections" in plan.kept:
+        fewer = replace(plan, nodes_per_block=plan.tile.nodes, nodes_per_pass=0)
+        fits = fewer.task_bytes <= resources.per_task
+        remedy = f"set nodes_per_block to {plan.tile.nodes}" if fits else f"{REMEDY}, or keep the selected ones only"
+        raise MemoryPlanError(
+            f'keep_projections="all" needs {format_bytes(plan.task_bytes)} for one block of {plan.nodes_per_block} '
+            f"nodes but a task may use {format_bytes(max(0, resources.per_task))}; {remedy}"
+        )
+    most = plan.nodes_per_block
+    if automatic:
+        # Every pass reads all samples, so it takes as many nodes as fit, but leaves none of the threads idle.
+        most = -(-plan.n_nodes // (resources.threads * resources.processes))
+    tried = plan
+    for chunk, per_pass in _chunks_and_passes(plan, most):
+        per_block = min(plan.n_nodes, max(per_pass, plan.tile.nodes)) if automatic else plan.nodes_per_block
+        tried = replace(
+            plan, nodes_per_block=per_block, nodes_per_pass=min(per_pass, per_block), samples_per_chunk=chunk
+        )
+        if tried.task_bytes <= resources.per_task:
+            return tried
+    remedy = REMEDY
+    if not automatic and plan.nodes_per_block > plan.tile.nodes:
+        remedy = f"set nodes_per_block to {plan.tile.nodes} or fewer, or {REMEDY}"
+    raise MemoryPlanError(
+        f"a task needs {format_bytes(tried.task_bytes)} at least but may use "
+        f"{format_bytes(max(0, resources.per_task))}: {SHARE_OF_LIMIT} of the limit of {format_bytes(resources.limit)} "
+        f"less the {format_bytes(resources.baseline)} in use already, for {resources.threads} "
+        f"{'task' if resources.threads == 1 else 'tasks'} at a time; {remedy}"
+    )
+
+
+def _chunks_and_passes(plan: FitPlan, most: int) -> Iterator[tuple[int, int]]:
+    """(samples in a chunk, nodes in a pass) to be tried, the best first.
+
+    A part of a tile costs the product of all of it, so smaller chunks are tried before that.
+    """
+    per_tile = plan.tile.nodes
+    tiles_in_chunk, fewest_tiles = (
+        max(1, plan.n_classes * per_class // plan.tile.samples)
+        for per_class in (SAMPLES_PER_CLASS_AND_CHUNK, FEWEST_SAMPLES_PER_CLASS_AND_CHUNK)
+    )
+    while True:
+        chunk = min(tiles_in_chunk * plan.tile.samples, plan.n_samples)
+        tiles = max(1, most // per_tile)
+        while tiles:
+            yield chunk, min(tiles * per_tile, plan.n_nodes)
+            tiles = min(tiles - 1, tiles * 15 // 16)
+        if tiles_in_chunk == fewest_tiles:
+            break
+        tiles_in_chunk = max(fewest_tiles, tiles_in_chunk // 2)
+    part = per_tile // 2
+    while part >= LANES:
+        yield chunk, part
+        part //= 2

@@ -1,0 +1,121 @@
+"""Blocks, tiles, row ranges, and bytes in words: integers only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = [
+    "FULL_TILE_NODES",
+    "LANES",
+    "LOOKUPS_PER_STEP",
+    "MIB",
+    "NodeBlock",
+    "TileShape",
+    "format_bytes",
+    "packed_tile",
+    "padded_length",
+    "row_ranges",
+    "rows_per_read",
+    "rows_per_step",
+    "scoring_tile",
+    "tile_shape",
+]
+
+MIB = 2**20
+BYTES_PER_READ = 16 * MIB
+FULL_TILE_NODES = 384
+FULL_TILE_SAMPLES = 768
+WIDEST_FULL_TILE = 8192
+LONGEST_FULL_TILE = 2**18
+SMALLEST_TILE_NODES = 48
+FEWEST_TILE_NODES_FOR_MANY_SAMPLES = 96
+LANES = 16
+SCORE_LANES = 4
+LOOKUPS_PER_STEP = 2**18
+
+
+@dataclass(frozen=True)
+class TileShape:
+    """The fixed shape of one matrix product: part of the store's format.
+
+    Products of other shapes round differently, so every product has this one.
+    """
+
+    nodes: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class NodeBlock:
+    """A contiguous range of nodes: one task, one chunk in every array with a node axis."""
+
+    index: int
+    start: int
+    stop: int
+
+    @property
+    def n_nodes(self) -> int:
+        """How many nodes the block holds."""
+        return self.stop - self.start
+
+
+def tile_shape(n_features: int, n_samples: int = 0) -> TileShape:
+    """The shape of every product of this size.
+
+    Halved while the operands would be too wide; with fewer nodes where there are so many samples
+    that a worker could not hold the values of more.
+    """
+    nodes, samples, width = FULL_TILE_NODES, FULL_TILE_SAMPLES, WIDEST_FULL_TILE
+    while n_features > width and nodes > SMALLEST_TILE_NODES:
+        nodes, samples, width = nodes // 2, samples // 2, width * 2
+    length = LONGEST_FULL_TILE
+    while n_samples > length and nodes > FEWEST_TILE_NODES_FOR_MANY_SAMPLES:
+        nodes, length = nodes // 2, length * 2
+    return TileShape(nodes, samples)
+
+
+def padded_length(total: int, start: int = 0, most: int | None = None) -> int:
+    """Rows of the product tile from ``start`` on: all of a tile, or the rest rounded up to whole vectors.
+
+    It depends on the totals alone, so the last, shorter tile is the same for every cutting too.
+    """
+    rest = -(-(total - start) // LANES) * LANES
+    return rest if most is None else min(most, rest)
+
+
+def rows_per_read(n_features: int) -> int:
+    """Samples per read: whole tiles, about 16 MiB as float32, the same for every chunking of the data."""
+    samples = tile_shape(n_features).samples
+    return samples * max(1, BYTES_PER_READ // (4 * n_features * samples))
+
+
+def row_ranges(n_rows: int, per_range: int) -> Iterator[tuple[int, int]]:
+    """Consecutive (start, stop) ranges that cover ``n_rows``."""
+    for start in range(0, n_rows, per_range):
+        yield start, min(start + per_range, n_rows)
+
+
+def format_bytes(count: float) -> str:
+    """A byte count for people: 3.1 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def packed_tile(n_nodes: int, tile: TileShape) -> TileShape:
+    """The shape of a fit's products with few selected nodes: all of them in one tile."""
+    return TileShape(padded_length(n_nodes), tile.samples)
+
+
+def scoring_tile(n_nodes: int, n_features: int) -> TileShape:
+    """The shape of scoring's products: half the samples of a fit's tile, so that they stay in the cache."""
+    return TileShape(-(-n_nodes // SCORE_LANES) * SCORE_LANES, tile_shape(n_features).samples // 2)
+
+
+def rows_per_step(n_features: int, n_used: int) -> int:
+    """Samples whose densities are looked up together, at ``n_used`` nodes: enough that a call has much to do."""
+    per_tile = scoring_tile(n_used, n_features).samples
+    return per_tile * max(1, LOOKUPS_PER_STEP // (n_used * per_tile))

@@ -1,0 +1,1 @@
+"""One worker's work: read, compute, write; no Dask."""

@@ -1,0 +1,131 @@
+"""One worker's work on one block of nodes: measure, score, write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.criteria.base import Measurements
+from fxdask.kernels.criteria.table import CRITERIA
+from fxdask.kernels.projection import PackedProjection
+from fxdask.kernels.scratch import Scratch
+from fxdask.kernels.selection import TopNodes, merge_top, top_nodes
+from fxdask.kernels.statistics import SPREAD_SOURCES, ClassStatistics, class_statistics
+from fxdask.sizes import NodeBlock, packed_tile
+from fxdask.store.sources import Source, location_of
+from fxdask.tasks.cache import job_cache
+from fxdask.tasks.columns import ProjectedNodes
+from fxdask.tasks.job import FitJob, open_store
+from fxdask.tasks.reading import read_range
+from fxdask.tasks.streaming import streamed_statistics
+from fxdask.tasks.telemetry import TaskCounters, WorkerStats, merge_worker_stats, this_worker
+from fxdask.tasks.threads import one_blas_thread
+
+__all__ = ["FitSummary", "fit_block", "merge_fit_summaries", "project_rows"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSummary:
+    """What comes back from one block or from several: small, whatever the number of samples.
+
+    Without a store the divergences come back too, because there is nowhere else to put them.
+    """
+
+    top: TopNodes
+    source_counts: NDArray[np.int64]
+    """(class, spread source)"""
+    workers: dict[str, WorkerStats]
+    n_resumed: int
+    divergences: dict[int, NDArray[np.float64]]
+    """By block index, (class, node)."""
+
+
+def merge_fit_summaries(parts: Sequence[FitSummary]) -> FitSummary:
+    """Summaries of disjoint blocks, in any order -> the summary of all of them."""
+    divergences: dict[int, NDArray[np.float64]] = {}
+    for part in parts:
+        divergences.update(part.divergences)
+    return FitSummary(
+        top=merge_top([part.top for part in parts]),
+        source_counts=np.sum([part.source_counts for part in parts], axis=0),
+        workers=merge_worker_stats(part.workers for part in parts),
+        n_resumed=sum(part.n_resumed for part in parts),
+        divergences=divergences,
+    )
+
+
+@one_blas_thread()
+def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -> FitSummary:
+    """One node block: statistics and scores of its nodes; written if there is a store, then marked.
+
+    A marked block is not computed again, so running a task twice does no harm.
+    """
+    block, store = job.plan.block(index), open_store(job)
+    if store and store.is_done(block):
+        _, _, sources, divergences = store.read_block("statistics", block)
+        return _summary(job, block, divergences, sources.astype(np.uint8), n_resumed=1)
+    counters = TaskCounters()
+    columns = ProjectedNodes(job, samples, block, counters, probes)
+    statistics, ascending = _measure(job, columns, counters, streamed=probes is not None)
+    divergences = CRITERIA[job.criterion].score(Measurements(statistics, job.priors, columns.tolerance))
+    if store:
+        optional: dict[str, Any] = {"weights": columns.weights, "projections": ascending}
+        arrays = {name: optional[name] for name in job.plan.kept}
+        arrays["statistics"] = np.stack([statistics.location, statistics.spread, statistics.source, divergences])
+        if location_of(samples) == store.url:
+            store.check_staged()
+        store.write_block(block, arrays)
+    return _summary(
+        job,
+        block,
+        divergences,
+        statistics.source,
+        workers=this_worker(counters),
+        kept={} if store else {index: divergences},
+    )
+
+
+def _measure(
+    job: FitJob, columns: ProjectedNodes, counters: TaskCounters, *, streamed: bool
+) -> tuple[ClassStatistics, NDArray[np.float32] | None]:
+    """(class, node) statistics; and where the store keeps them, (node, sample) the values, ascending by class."""
+    if streamed:
+        return streamed_statistics(job, columns, counters), None
+    ascending = None
+    if "projections" in job.plan.kept:
+        ascending = np.empty((columns.n_columns, job.plan.n_samples), np.float32)
+    scratch = job_cache(job).scratch
+    values, tolerance = columns.all_values(), columns.tolerance
+    return class_statistics(values, tolerance, job.location, job.spread, scratch, ascending), ascending
+
+
+def _summary(
+    job: FitJob,
+    block: NodeBlock,
+    divergences: NDArray[np.float64],
+    sources: NDArray[np.uint8],
+    *,
+    n_resumed: int = 0,
+    workers: dict[str, WorkerStats] | None = None,
+    kept: dict[int, NDArray[np.float64]] | None = None,
+) -> FitSummary:
+    return FitSummary(
+        top=top_nodes(divergences, block.start, job.plan.n_selected),
+        source_counts=np.array([np.bincount(row, minlength=len(SPREAD_SOURCES)) for row in sources]),
+        workers=workers or {},
+        n_resumed=n_resumed,
+        divergences=kept or {},
+    )
+
+
+@one_blas_thread()
+def project_rows(
+    job: FitJob, samples: Source, weights: NDArray[np.float32], start: int, stop: int | None
+) -> NDArray[np.float32]:
+    """(node, feature) few weights, range of raw samples -> (node, sample) values in the samples' own order."""
+    project = PackedProjection(weights, job.preprocessing, packed_tile(len(weights), job.plan.tile))
+    return project(read_range(samples, start, stop), 0, Scratch())

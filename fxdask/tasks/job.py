@@ -1,0 +1,40 @@
+"""The one description of a fit that every task gets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.preprocessing import Preprocessing
+from fxdask.planning.fit_plan import FitPlan
+from fxdask.store.model import ModelStore
+from fxdask.tasks.cache import job_cache
+
+__all__ = ["FitJob", "open_store"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FitJob:
+    """Everything a block's task needs besides the samples: it enters a graph once, not once per block."""
+
+    plan: FitPlan
+    seed: int
+    preprocessing: Preprocessing
+    codes: NDArray[np.integer]
+    """(sample,) class codes"""
+    priors: NDArray[np.float64]
+    criterion: str
+    location: str
+    spread: str
+    store: str | None = None
+    probe_codes: NDArray[np.integer] | None = None
+
+
+def open_store(job: FitJob) -> ModelStore | None:
+    """The store that the job writes into, opened once in every process."""
+    url = job.store
+    if url is None:
+        return None
+    return job_cache(job).get("store", lambda: ModelStore.open(url, "r+", finished=False))

@@ -1,0 +1,103 @@
+"""One worker's work on the activations of one block of nodes, selected or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.density.bandwidth import bandwidths
+from fxdask.kernels.density.binned import densities
+from fxdask.kernels.density.exact import log_density
+from fxdask.kernels.order_statistics import SortedRows
+from fxdask.kernels.scratch import Scratch
+from fxdask.kernels.statistics import row_groups, sorted_classes, spread_with_fallback
+from fxdask.sizes import NodeBlock
+from fxdask.store.model import ModelStore
+from fxdask.store.sources import Source
+from fxdask.tasks.cache import job_cache
+from fxdask.tasks.columns import BlockProduct, ProjectedNodes
+from fxdask.tasks.job import FitJob
+from fxdask.tasks.reading import TileReader
+from fxdask.tasks.telemetry import TaskCounters
+from fxdask.tasks.threads import one_blas_thread
+
+__all__ = ["ResponseOptions", "ResponsePoints", "respond_block"]
+
+BYTES_PER_RESPONSE = 2**24  # large enough that calls are long: two threads then wait less for Python's lock
+
+
+@dataclass(frozen=True)
+class ResponseOptions:
+    """How the densities of the activations are made."""
+
+    bandwidth: str | float
+    bandwidth_spread: str
+    density: str
+
+
+@dataclass(frozen=True)
+class ResponsePoints:
+    """Raw samples whose activations are wanted."""
+
+    rows: NDArray
+    """(point, feature)"""
+    offsets: NDArray[np.float64] | None = None
+    """(point, class, node) what is added to a point's value before a class's density is taken; None: nothing."""
+
+
+@one_blas_thread()
+def respond_block(
+    job: FitJob, samples: Source | None, points: ResponsePoints, options: ResponseOptions, index: int
+) -> NDArray[np.float64]:
+    """Raw samples, one node block -> (point, class, node) activations.
+
+    The training values come from the store where it keeps them all, else from the training samples.
+    """
+    block = job.plan.block(index)
+    columns = ProjectedNodes(job, np.empty(0) if samples is None else samples, block, TaskCounters())
+    point_values = _point_values(job, columns, block, points.rows)
+    scratch, n_points = job_cache(job).scratch, len(points.rows)
+    activations = np.empty((n_points, job.plan.n_classes, block.n_nodes))
+    for k, rows, own in _trained_classes(job, columns, block, from_store=samples is None):
+        tolerance = columns.tolerance[rows]
+        sigma, _ = spread_with_fallback(own, options.bandwidth_spread, tolerance)
+        widths, _ = bandwidths(own.values, sigma, tolerance, options.bandwidth)
+        at: NDArray[np.floating] = point_values[rows]
+        if points.offsets is not None:
+            at = at + points.offsets[:, k, block.start : block.stop][:, rows].T
+        if options.density == "exact":
+            each = zip(at, own.values, widths.tolist(), strict=True)
+            activations[:, k, rows] = np.exp([log_density(*one) for one in each]).T
+        else:
+            activations[:, k, rows] = densities(at, own.values, widths, scratch).T
+    return activations
+
+
+def _point_values(job: FitJob, columns: ProjectedNodes, block: NodeBlock, points: NDArray) -> NDArray[np.float32]:
+    """(point, feature) raw samples -> (node, point) values."""
+    reader = TileReader(
+        codes=np.zeros(len(points), np.uint8),
+        plan=job.plan,
+        preprocess=job.preprocessing.of_new,
+        counters=TaskCounters(),
+        scratch=Scratch(),
+    )
+    product = BlockProduct(columns.weights, block.start, job.plan.n_nodes, job.plan.tile.nodes, Scratch())
+    (values,) = product.chunks(reader.tiles(points), len(points))
+    return values.gather(0)
+
+
+def _trained_classes(
+    job: FitJob, columns: ProjectedNodes, block: NodeBlock, *, from_store: bool
+) -> Iterator[tuple[int, slice, SortedRows]]:
+    """Each class's training values in turn, a few nodes at a time, ascending."""
+    if not from_store:
+        yield from sorted_classes(columns.all_values(), job_cache(job).scratch, BYTES_PER_RESPONSE)
+        return
+    values = ModelStore.open(str(job.store)).read_block("projections", block)
+    for k, class_columns in enumerate(job.plan.class_slices):
+        for rows in row_groups(block.n_nodes, class_columns.stop - class_columns.start, BYTES_PER_RESPONSE):
+            yield k, rows, SortedRows(values[rows, class_columns])

@@ -1,0 +1,150 @@
+"""One worker's work on one range of samples to be labelled: read, look up, write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.scorer import Scored, Scorer, merge_scored
+from fxdask.store.scores import ScoreStore
+from fxdask.store.sources import Source, read_pieces
+from fxdask.tasks.cache import job_cache
+from fxdask.tasks.reading import as_declared
+from fxdask.tasks.telemetry import TaskCounters, WorkerStats, merge_worker_stats, this_worker
+from fxdask.tasks.threads import one_blas_thread
+
+__all__ = [
+    "ScoreJob",
+    "ScoreRange",
+    "ScoreSummary",
+    "log_score_block",
+    "log_score_rows",
+    "merge_score_summaries",
+    "open_scores",
+    "score_rows",
+    "tabulate",
+]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoreJob:
+    """Everything a task needs besides its samples: it enters a graph once."""
+
+    scorer: Scorer
+    classes: NDArray
+    store: str
+    label_codes: NDArray[np.intp]
+    """(class,) index of each class among all known labels, the model's and the true ones."""
+    n_labels: int
+    may_be_begun: bool = True
+    """Whether chunks may be there already: from a call that was stopped, or a worker that was lost."""
+
+    def confusion(self, truth: NDArray[np.integer], scores: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(sample,) codes of the true labels, (sample, class) scores -> (true, given) counts."""
+        given = self.label_codes[scores.argmax(axis=1)]
+        pairs = np.bincount(truth.astype(np.intp) * self.n_labels + given, minlength=self.n_labels**2)
+        return pairs.reshape(self.n_labels, self.n_labels)
+
+
+@dataclass(frozen=True)
+class ScoreRange:
+    """One range of samples: its chunk of the result, and its rows; with no ``stop``, the samples are the range."""
+
+    index: int
+    start: int
+    stop: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSummary:
+    """What comes back from one range or from several: small, whatever the number of samples.
+
+    Exact and summed densities are counted for the samples that this call scored itself.
+    """
+
+    n_samples: int = 0
+    n_exact: int = 0
+    n_summed: int = 0
+    n_resumed: int = 0
+    workers: dict[str, WorkerStats]
+    confusion: NDArray[np.int64] | None = None
+    """(true label, given label) counts, where the true labels are known."""
+
+
+def merge_score_summaries(parts: Iterable[ScoreSummary]) -> ScoreSummary:
+    """Summaries of disjoint ranges, in any order -> the summary of all of them."""
+    parts = list(parts)
+    counted = [part.confusion for part in parts if part.confusion is not None]
+    return ScoreSummary(
+        n_samples=sum(part.n_samples for part in parts),
+        n_exact=sum(part.n_exact for part in parts),
+        n_summed=sum(part.n_summed for part in parts),
+        n_resumed=sum(part.n_resumed for part in parts),
+        workers=merge_worker_stats(part.workers for part in parts),
+        confusion=np.sum(counted, axis=0) if counted else None,
+    )
+
+
+def open_scores(job: ScoreJob) -> ScoreStore:
+    """The store that the job writes into, opened once in every process."""
+    return job_cache(job).get("store", lambda: ScoreStore.open(job.store, "r+", finished=False))
+
+
+@one_blas_thread()
+def tabulate(scorer: Scorer, k: int, u: int) -> float:
+    """One class at one node -> its density tabulated, in the scorer; returns the bound on its error."""
+    return scorer.table(k, u).error
+
+
+@one_blas_thread()
+def log_score_rows(scorer: Scorer, samples: Source, start: int, stop: int | None) -> Scored:
+    """Range of raw samples -> their scores."""
+    return _scored(scorer, samples, start, stop)[0]
+
+
+def _scored(scorer: Scorer, samples: Source, start: int, stop: int | None) -> tuple[Scored, int]:
+    """Range of raw samples, or with no ``stop`` the range itself -> its scores, and its number of bytes."""
+    if stop is None:
+        pieces = [np.asarray(samples)]
+    else:
+        pieces = read_pieces(samples, start, stop, partial(scorer.scratch, "raw"))
+    n_bytes, parts, offset = sum(piece.nbytes for piece in pieces), [], start
+    for piece in pieces:
+        parts.append(scorer.log_scores(piece, offset))
+        offset += len(piece)
+    return merge_scored(parts, scorer.n_classes), n_bytes
+
+
+def log_score_block(scorer: Scorer, rows: NDArray, declared: str, block_info: Any = None) -> NDArray[np.float64]:
+    """One chunk of a lazy array -> (sample, class) ln y; Dask passes the chunk's location in the array."""
+    start, stop = block_info[None]["array-location"][0]
+    rows = as_declared(rows, (stop - start, scorer.n_features), declared)
+    return log_score_rows(scorer, rows, start, None).scores
+
+
+@one_blas_thread()
+def score_rows(job: ScoreJob, samples: Source, truth: NDArray[np.integer] | None, rows: ScoreRange) -> ScoreSummary:
+    """Range of raw samples -> their chunk of labels and scores in the store.
+
+    A chunk that is there is not scored again, so running a task twice does no harm.
+    """
+    store = open_scores(job)
+    scores = store.read_done(rows.index, job.classes) if job.may_be_begun else None
+    if scores is not None:
+        summary = ScoreSummary(n_samples=len(scores), n_resumed=len(scores), workers={})
+    else:
+        scored, n_bytes = _scored(job.scorer, samples, rows.start, rows.stop)
+        scores = scored.scores
+        store.write(rows.index, job.classes[scores.argmax(axis=1)], scores)
+        # An array in the caller's memory is not read from anywhere.
+        in_memory = isinstance(samples, np.ndarray) and rows.stop is not None
+        counters = TaskCounters(bytes_read=0 if in_memory else n_bytes, passes=1)
+        summary = ScoreSummary(
+            n_samples=len(scores), n_exact=scored.n_exact, n_summed=scored.n_summed, workers=this_worker(counters)
+        )
+    return summary if truth is None else replace(summary, confusion=job.confusion(truth, scores))

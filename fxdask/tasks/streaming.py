@@ -1,0 +1,88 @@
+"""The statistics of a block whose values do not fit into memory: one pass over the samples, and rare repeats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.brackets import Brackets, StreamedRows, bracket, bracket_all
+from fxdask.kernels.statistics import BracketedStatistics, ClassStatistics, bracketed_statistics, sorted_classes
+from fxdask.planning.fit_plan import BRACKET_SLACK
+from fxdask.sizes import row_ranges
+from fxdask.tasks.cache import job_cache
+from fxdask.tasks.columns import Columns
+from fxdask.tasks.job import FitJob
+from fxdask.tasks.telemetry import TaskCounters
+
+__all__ = ["streamed_statistics"]
+
+BYTES_PER_ROW_GROUP = 2**20
+# How wide brackets are: wider where the ones before have missed, and at last no brackets but every value.
+SLACKS = (BRACKET_SLACK, 4 * BRACKET_SLACK, None)
+
+
+def streamed_statistics(
+    job: FitJob, columns: Columns, counters: TaskCounters, slacks: tuple[float | None, ...] = SLACKS
+) -> ClassStatistics:
+    """A block of columns -> (class, column) location and spread, as if all values were in memory."""
+    result = ClassStatistics.empty(job.plan.n_classes, columns.n_columns)
+    one_pass = _Pass(job, columns)
+    ranges = row_ranges(columns.n_columns, job.plan.nodes_per_pass)
+    moments = job.location == "mean" or job.spread == "std"
+    waiting = [(np.arange(start, stop), 0, moments) for start, stop in ranges]
+    while waiting:
+        rows, attempt, moments = waiting.pop()
+        brackets = one_pass.brackets(rows, slacks[attempt])
+        fitting = one_pass.rows_that_fit(brackets)
+        if fitting < len(rows):
+            share = -(-len(rows) // -(-len(rows) // fitting))
+            waiting.append((rows[share:], attempt, moments))
+            rows, brackets = rows[:share], [of_class.first(share) for of_class in brackets]
+        found = one_pass.run(rows, brackets, moments=moments)
+        result.put(rows, found.statistics)
+        # Where a spread falls back to the standard deviation, the same brackets serve, with sums of squares.
+        for left, next_attempt in ((found.without_moments, attempt), (found.missed, attempt + 1)):
+            if left.any():
+                waiting.append((rows[left], next_attempt, True))
+                counters.rows_repeated += int(left.sum())
+    return result
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One pass over the samples for some columns of a block."""
+
+    job: FitJob
+    columns: Columns
+
+    def brackets(self, rows: NDArray[np.intp], slack: float | None) -> list[Brackets]:
+        """Where the wanted order statistics of these columns should lie, class by class; with no slack, anywhere."""
+        counts = self.job.plan.class_counts
+        if slack is None or self.job.probe_codes is None:
+            return [bracket_all(len(rows), count) for count in counts]
+        probed = self.columns.probed(rows)
+        found: list[list[Brackets]] = [[] for _ in counts]
+        for k, _, ordered in sorted_classes(probed, job_cache(self.job).scratch, BYTES_PER_ROW_GROUP):
+            found[k].append(bracket(ordered.values, counts[k], slack))
+        return [Brackets.joined(parts) for parts in found]
+
+    def rows_that_fit(self, brackets: list[Brackets]) -> int:
+        """How many of the columns may keep what lies in their brackets: one at least."""
+        per_row = 4 * sum(of_class.room for of_class in brackets)
+        return max(1, self.job.plan.pass_bytes // max(1, per_row))
+
+    def run(self, rows: NDArray[np.intp], brackets: list[Brackets], *, moments: bool) -> BracketedStatistics:
+        """(class, column) location and spread, and (column,) which of the columns must be repeated."""
+        job, bounds = self.job, self.columns.bounds(rows)
+        trimmed_sums = job.location == "interquartile_mean"
+        streams = [
+            StreamedRows(of_class, count, trimmed_sums=trimmed_sums, moments=moments, bounds=bounds)
+            for of_class, count in zip(brackets, job.plan.class_counts, strict=True)
+        ]
+        for chunk in self.columns.chunks(rows):
+            for k, some, ordered in sorted_classes(chunk, job_cache(job).scratch, BYTES_PER_ROW_GROUP):
+                streams[k].absorb(some, ordered.values)
+        settled = [stream.settle() for stream in streams]
+        return bracketed_statistics(settled, self.columns.tolerance[rows], job.location, job.spread)

@@ -1,0 +1,1 @@
+"""From checked data through plan and tasks to a result."""

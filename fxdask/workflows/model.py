@@ -1,0 +1,93 @@
+"""Training data and the fitted model, in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.errors import InvalidInputError, WeightStreamError
+from fxdask.kernels.scorer import Scorer
+from fxdask.kernels.weights import FINGERPRINT_FEATURES, fingerprint_nodes, weight_rows
+from fxdask.planning.fit_plan import FitPlan
+from fxdask.tasks.job import FitJob
+from fxdask.workflows.data import Samples
+from fxdask.workflows.settings import FitSettings
+
+__all__ = ["FittedModel", "TrainingData", "weight_fingerprint"]
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Checked samples with their class codes."""
+
+    samples: Samples
+    classes: NDArray
+    codes: NDArray[np.integer]
+    counts: NDArray[np.int64]
+
+    def labels_digest(self) -> str:
+        """Digest of the classes and of every sample's class."""
+        kind = "text" if self.classes.dtype.kind in "UO" else self.classes.dtype.kind
+        named = json.dumps([kind, self.classes.tolist()]).encode()
+        return hashlib.sha256(named + np.asarray(self.codes, "<i4").tobytes()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedModel:
+    """A fitted network with everything that users may ask of it."""
+
+    settings: FitSettings
+    classes: NDArray
+    job: FitJob
+    scorer: Scorer
+    selected_nodes: NDArray[np.int64]
+    divergences: NDArray[np.float64]
+    density_error: NDArray[np.float64]
+    source_counts: NDArray[np.int64]
+    samples_digest: str
+    fingerprint: NDArray[np.float32]
+    """The first weights of a few nodes, see :func:`weight_fingerprint`."""
+    bandwidth_fallbacks: dict[str, int]
+    info: dict[str, Any]
+    names: NDArray | None = None
+
+    def with_density(self, density: str) -> FittedModel:
+        """The same model with densities from tables or from exact sums."""
+        return replace(self, scorer=self.scorer.with_density(density))
+
+    def density_error_of_selected(self) -> NDArray[np.float64]:
+        """(class, rank) bound on the error of each selected node's density; NaN where there is no node."""
+        nodes = self.scorer.parameters.nodes
+        columns = np.searchsorted(nodes, np.maximum(self.selected_nodes, 0)).clip(max=len(nodes) - 1)
+        error = np.take_along_axis(self.density_error, columns, axis=1)
+        return np.where(self.selected_nodes >= 0, error, np.nan)
+
+    def check_samples(self, samples: Samples) -> None:
+        """Refuse samples of another width than the model's, or with other names, in scikit-learn's words."""
+        n_features = self.job.plan.n_features
+        if samples.n_features != n_features:
+            raise InvalidInputError(
+                f"X has {samples.n_features} features, "
+                f"but FisherNetworkClassifier is expecting {n_features} features as input"
+            )
+        if self.names is not None and samples.names is not None and list(samples.names) != list(self.names):
+            raise InvalidInputError(
+                "The feature names should match those that were passed during fit, in the same order"
+            )
+
+    def check_weights(self) -> None:
+        """Refuse to draw weights again where this NumPy draws others than the one that fitted the model."""
+        if not np.array_equal(self.fingerprint, weight_fingerprint(self.settings.seed, self.job.plan)):
+            raise WeightStreamError(
+                f"this NumPy ({np.__version__}) draws other weights than the one that made the model; use that version"
+            )
+
+
+def weight_fingerprint(seed: int, plan: FitPlan) -> NDArray[np.float32]:
+    """The first weights of a few nodes, by which another NumPy can tell whether it draws the same."""
+    return weight_rows(seed, fingerprint_nodes(plan.n_nodes), plan.n_features)[:, :FINGERPRINT_FEATURES]

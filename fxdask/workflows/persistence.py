@@ -1,0 +1,299 @@
+"""A fitted model to its store and back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.errors import StoreExistsError, StoreFormatError, WeightStreamError
+from fxdask.execution.scan import SampleScan
+from fxdask.kernels.network import NetworkParameters
+from fxdask.kernels.preprocessing import Preprocessing
+from fxdask.kernels.scorer import Scorer
+from fxdask.kernels.weights import SCHEME
+from fxdask.planning.fit_plan import FitPlan
+from fxdask.sizes import format_bytes
+from fxdask.store.group import check_room, peek_header
+from fxdask.store.layout import ModelShape
+from fxdask.store.model import ModelStore
+from fxdask.tasks.job import FitJob
+from fxdask.workflows.model import FittedModel, TrainingData, weight_fingerprint
+from fxdask.workflows.settings import FitSettings
+
+__all__ = ["ModelRequest", "load_model", "open_or_create", "stored_seed", "write_model"]
+
+log = logging.getLogger(__name__)
+
+MOST_LABEL_BYTES = 2**18
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """The model that a call asks for, and how its fit is cut."""
+
+    settings: FitSettings
+    data: TrainingData
+    scan: SampleScan
+    plan: FitPlan
+    staged_bytes: int = 0
+    """Bytes of samples that the store holds while the fit runs."""
+
+    def identity(self) -> dict[str, Any]:
+        """What makes two fits the same: parameters, data, weights and rounding; never workers or memory."""
+        # From tables or from sums, the same model gives the same labels: "density" may change from call to call.
+        deciding = {name: value for name, value in asdict(self.settings).items() if name != "density"}
+        return {
+            **json.loads(json.dumps(deciding)),
+            "samples": self.scan.digest,
+            "samples_dtype": self.data.samples.dtype.newbyteorder("<").str,
+            "labels": self.data.labels_digest(),
+            "weight_scheme": SCHEME,
+            "tile": [self.plan.tile.nodes, self.plan.tile.samples],
+        }
+
+    @property
+    def job(self) -> str:
+        """Digest of the identity: it is in the store's header, in the mark of every block, in the name of a folder."""
+        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def shape(self) -> ModelShape:
+        """The sizes of the store's arrays."""
+        plan = self.plan
+        return ModelShape(
+            n_nodes=plan.n_nodes,
+            n_features=plan.n_features,
+            n_classes=plan.n_classes,
+            n_samples=plan.n_samples,
+            nodes_per_block=plan.nodes_per_block,
+            kept=plan.kept,
+        )
+
+
+def open_or_create(url: str, header: Mapping[str, Any] | None, request: ModelRequest) -> ModelStore:
+    """The store of exactly this request: the one that has this header, or a new one."""
+    needed = request.plan.store_bytes(request.staged_bytes)
+    if header is not None:
+        _refuse_other_job(url, header, request.identity())
+        store = ModelStore.open(url, "r+", finished=False)
+        store.check_shape(request.shape)
+        _check_weight_fingerprint(store, request.settings.seed, request.plan)
+        if not header["finished"]:
+            check_room(url, int(needed * (1 - store.blocks_done().mean())))
+        return store
+    check_room(url, needed)
+    data = request.data
+    facts = {
+        "identity": request.identity(),
+        "job": request.job,
+        "density": request.settings.density,
+        "classes": _classes_to_json(data.classes),
+        "names": None if data.samples.names is None else [str(name) for name in data.samples.names],
+    }
+    log.info("creating %s, at most %s", url, format_bytes(needed))
+    return ModelStore.create(url, request.shape, facts, weight_fingerprint(request.settings.seed, request.plan))
+
+
+def stored_seed(url: str) -> int | None:
+    """The seed of the model at this address, finished or not; None where there is none."""
+    header = peek_header(url) or {}
+    return header.get("identity", {}).get("seed")
+
+
+def _refuse_other_job(url: str, header: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    if header.get("kind") != "model":
+        raise StoreExistsError(f"{url} holds {header.get('kind')!r}, not a model; choose another path")
+    stored = header.get("identity", {})
+    named = {"samples": "other samples", "samples_dtype": "samples of another type", "labels": "other labels"}
+    differences = [
+        named.get(key) or f"{key}={stored.get(key)!r} instead of {wanted[key]!r}"
+        for key in wanted
+        if stored.get(key) != wanted[key]
+    ]
+    if differences:
+        raise StoreExistsError(
+            f"{url} holds a model made from {', '.join(differences)}; "
+            "choose another path, or pass overwrite=True to replace it"
+        )
+
+
+def _check_weight_fingerprint(store: ModelStore, seed: int, plan: FitPlan) -> None:
+    if not np.array_equal(store.read("canaries"), weight_fingerprint(seed, plan)):
+        raise WeightStreamError(
+            f"this NumPy ({np.__version__}) draws other weights than the one that made {store.url}; "
+            "use that version, or fit into a new store"
+        )
+
+
+def write_model(store: ModelStore, model: FittedModel) -> None:
+    """Write what labelling needs, and last of all the mark that the model is complete."""
+    job, parameters = model.job, model.scorer.parameters
+    store.write("labels", job.codes.astype(np.int32))
+    store.write("priors", job.priors)
+    store.write("shift", job.preprocessing.shift)
+    if job.preprocessing.scale is not None:
+        store.write("scale", job.preprocessing.scale)
+    store.write("selection", model.selected_nodes)
+    for name in ("nodes", "weights", "projections", "bandwidth", "spread"):
+        store.write(f"selected/{name}", getattr(parameters, name))
+    for name in parameters.rule.stored_arrays:
+        store.write(f"selected/{name}", parameters.learned[name])
+    store.write("selected/density_error", model.density_error)
+    store.drop_samples()
+    store.finish(
+        largest=job.preprocessing.largest,
+        source_counts=model.source_counts.tolist(),
+        bandwidth_fallbacks=model.bandwidth_fallbacks,
+    )
+
+
+def load_model(url: str) -> FittedModel:
+    """A finished store -> the fitted model, on any machine."""
+    store = ModelStore.open(url)
+    header = store.header
+    try:
+        settings = _settings_from_json({**header["identity"], "density": header["density"]})
+        settings.check()
+        classes = _classes_from_json(header["classes"])
+        job = _stored_job(store, settings, len(classes))
+        names, source_counts = header["names"], np.asarray(header["source_counts"], dtype=np.int64)
+        digest, fallbacks = header["identity"]["samples"], header["bandwidth_fallbacks"]
+        _check_sizes(settings, job, len(classes), names, fallbacks)
+    except StoreFormatError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise StoreFormatError(f"{url} is damaged: its header makes no sense ({error})") from error
+    selected = store.read("selection")
+    if selected.shape[1] != settings.n_selected or not (selected.min() >= -1 and selected.max() < job.plan.n_nodes):
+        raise StoreFormatError(f"{url} is damaged: its selection is not of {settings.n_selected} of its nodes")
+    parameters = _stored_parameters(store, settings, job, selected)
+    wrong = _impossible_array(parameters, job, selected, classes)
+    if wrong:
+        raise StoreFormatError(f"{url} is damaged: {wrong} cannot be what a fit has written")
+    return FittedModel(
+        settings=settings,
+        classes=classes,
+        job=job,
+        scorer=Scorer(parameters, settings.density),
+        selected_nodes=selected,
+        divergences=store.read_quantity("divergence"),
+        density_error=store.read("selected/density_error"),
+        source_counts=source_counts,
+        samples_digest=digest,
+        fingerprint=store.read("canaries"),
+        bandwidth_fallbacks=fallbacks,
+        info={},
+        names=None if names is None else np.asarray(names, dtype=object),
+    )
+
+
+def _check_sizes(settings: FitSettings, job: FitJob, n_classes: int, names: Any, fallbacks: Any) -> None:
+    """Refuse a header whose parts do not fit together."""
+    plan = job.plan
+    if min(plan.n_nodes, plan.n_features, plan.nodes_per_block) < 1 or n_classes != len(job.priors):
+        raise ValueError("sizes that fit together")
+    if settings.n_nodes != plan.n_nodes:
+        raise ValueError(f"{settings.n_nodes} nodes were asked for, and there are {plan.n_nodes}")
+    if names is not None and not (isinstance(names, list) and len(names) == plan.n_features):
+        raise ValueError(f"names of {plan.n_features} inputs")
+    if not isinstance(fallbacks, dict):
+        raise ValueError("counts of fallbacks")
+
+
+def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> FitJob:
+    header, sizes = store.header, store.header["sizes"]
+    labels = store.read("labels")
+    if labels.size == 0 or labels.min() < 0 or labels.max() >= n_classes:
+        raise ValueError(f"labels outside of the {n_classes} classes")
+    codes = labels.astype(np.min_scalar_type(n_classes - 1))
+    counts = tuple(int(count) for count in np.bincount(codes, minlength=n_classes))
+    scale = store.read("scale") if settings.normalize == "feature" else None
+    priors = store.read("priors")
+    if not (np.isfinite(priors) & (priors > 0)).all():
+        raise StoreFormatError(f"{store.url} is damaged: priors cannot be what a fit has written")
+    plan = FitPlan(
+        n_nodes=sizes["node"],
+        n_features=sizes["input"],
+        class_counts=counts,
+        n_selected=settings.n_selected,
+        nodes_per_block=header["nodes_per_block"],
+        kept=settings.kept,
+    )
+    return FitJob(
+        plan=plan,
+        seed=settings.seed,
+        preprocessing=Preprocessing(settings.normalize, store.read("shift"), scale, float(header["largest"])),
+        codes=codes,
+        priors=priors,
+        criterion=settings.criterion,
+        location=settings.location,
+        spread=settings.spread,
+        store=store.url,
+    )
+
+
+def _stored_parameters(
+    store: ModelStore, settings: FitSettings, job: FitJob, selected: NDArray[np.int64]
+) -> NetworkParameters:
+    nodes, rule = store.read("selected/nodes"), settings.density_options.rule
+    return NetworkParameters(
+        preprocessing=job.preprocessing,
+        nodes=nodes,
+        weights=store.read("selected/weights"),
+        projections=store.read("selected/projections"),
+        class_slices=job.plan.class_slices,
+        bandwidth=store.read("selected/bandwidth"),
+        spread=store.read("selected/spread"),
+        member=np.array([np.isin(nodes, row) for row in selected]),
+        log_priors=np.log(job.priors),
+        rule=rule,
+        learned={name: store.read(f"selected/{name}") for name in rule.stored_arrays},
+    )
+
+
+def _impossible_array(parameters: NetworkParameters, job: FitJob, selected: NDArray[np.int64], classes: NDArray) -> str:
+    """The name of the first stored array whose values no fit gives, if there is one."""
+    numbers = {
+        "shift": job.preprocessing.shift,
+        "scale": job.preprocessing.scale,
+        "selected/weights": parameters.weights,
+        "selected/projections": parameters.projections,
+        "selected/bandwidth": parameters.bandwidth,
+        "selected/spread": parameters.spread,
+        **{f"selected/{name}": values for name, values in parameters.learned.items()},
+    }
+    for name, values in numbers.items():
+        if values is not None and not np.isfinite(values).all():
+            return name
+    if not (parameters.bandwidth > 0).all():
+        return "selected/bandwidth"
+    if not np.array_equal(parameters.nodes, np.unique(selected[selected >= 0])) or not len(parameters.nodes):
+        return "selected/nodes"
+    if classes.ndim != 1 or classes.dtype.kind not in "biufUO" or len(np.unique(classes)) != len(classes):
+        return "its list of classes"
+    return ""
+
+
+def _settings_from_json(stored: Mapping[str, Any]) -> FitSettings:
+    settings = FitSettings(**{field.name: stored[field.name] for field in fields(FitSettings)})
+    return replace(settings, priors=tuple(settings.priors)) if isinstance(settings.priors, list) else settings
+
+
+def _classes_to_json(classes: NDArray) -> dict[str, Any]:
+    return {"dtype": classes.dtype.str, "values": classes.tolist()}
+
+
+def _classes_from_json(stored: Mapping[str, Any]) -> NDArray:
+    dtype = np.dtype(stored["dtype"])
+    if dtype.itemsize > MOST_LABEL_BYTES:
+        raise ValueError(f"classes of type {dtype}")
+    if dtype.kind == "O" and not all(isinstance(value, str) for value in stored["values"]):
+        raise ValueError("classes that are no texts")
+    return np.array(stored["values"], dtype=dtype)

@@ -1,0 +1,129 @@
+"""The parameters that a result depends on, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, Protocol
+
+import numpy as np
+
+from fxdask.errors import InvalidInputError
+from fxdask.kernels.combination.table import COMBINATIONS
+from fxdask.kernels.criteria.base import Need
+from fxdask.kernels.criteria.table import CRITERIA
+from fxdask.kernels.density.bandwidth import BANDWIDTHS
+from fxdask.kernels.network import DensityOptions
+from fxdask.kernels.preprocessing import NORMALIZATIONS
+from fxdask.kernels.scorer import DENSITIES
+from fxdask.kernels.statistics import LOCATIONS, SPREADS
+
+__all__ = ["FitSettings", "check_name", "check_whole_number"]
+
+PRIORS = ("class_share", "equal")
+PROJECTIONS_KEPT = ("selected", "all")
+# Beyond these the square of a distance in bandwidths leaves float64.
+SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
+MEASURED_BY_A_FIT = frozenset({Need.LOCATION_AND_SPREAD})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSettings:
+    """Every parameter that a result depends on, and nothing else."""
+
+    n_nodes: int
+    n_selected: int
+    criterion: str
+    location: str
+    spread: str
+    bandwidth: str | float
+    bandwidth_spread: str
+    priors: str | tuple[float, ...]
+    combine: str
+    density: str
+    normalize: str | None
+    keep_projections: str
+    keep_weights: bool
+    seed: int
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The arrays of all nodes that a store holds by choice."""
+        wanted = {"weights": self.keep_weights, "projections": self.keep_projections == "all"}
+        return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+
+    @property
+    def density_options(self) -> DensityOptions:
+        """How the densities of selected nodes are made and combined."""
+        return DensityOptions(self.bandwidth, self.bandwidth_spread, self.spread, COMBINATIONS[self.combine])
+
+    def check(self) -> None:
+        """Refuse values that no fit can use, each with the choices there are."""
+        check_whole_number("n_nodes", self.n_nodes)
+        check_whole_number("n_selected", self.n_selected)
+        for name, known in (
+            ("criterion", CRITERIA),
+            ("location", LOCATIONS),
+            ("spread", SPREADS),
+            ("bandwidth_spread", SPREADS),
+            ("combine", COMBINATIONS),
+            ("density", DENSITIES),
+            ("normalize", NORMALIZATIONS),
+            ("keep_projections", PROJECTIONS_KEPT),
+        ):
+            check_name(name, getattr(self, name), known)
+        _check_needs(self.criterion)
+        _check_bandwidth(self.bandwidth)
+        _check_priors(self.priors)
+        if not isinstance(self.keep_weights, bool):
+            raise InvalidInputError(f"keep_weights must be True or False, not {self.keep_weights!r}")
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
+            raise InvalidInputError(f"the seed must be a whole number of at least 0, not {self.seed!r}")
+
+
+class _Names(Container[Any], Iterable[Any], Protocol):
+    """A table or tuple of names."""
+
+
+def check_whole_number(name: str, value: Any) -> None:
+    """Refuse what is no whole number of at least 1."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise InvalidInputError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
+def check_name(name: str, value: Any, known: _Names, also: str = "") -> None:
+    """Refuse a value that is none of the known names."""
+    if not (value is None or isinstance(value, str)) or value not in known:
+        names = ", ".join(repr(choice) for choice in known)
+        raise InvalidInputError(f"{name}={value!r} is not known; choose one of {names}{also and ' or ' + also}")
+
+
+def _check_needs(criterion: str) -> None:
+    missing = CRITERIA[criterion].needs - MEASURED_BY_A_FIT
+    if missing:
+        names = ", ".join(sorted(need.value for need in missing))
+        raise InvalidInputError(
+            f"criterion={criterion!r} needs {names}, which a fit does not measure; choose another criterion"
+        )
+
+
+def _check_bandwidth(bandwidth: Any) -> None:
+    if not isinstance(bandwidth, Real) or isinstance(bandwidth, bool):
+        check_name("bandwidth", bandwidth, BANDWIDTHS, also="a number")
+    elif not SMALLEST_BANDWIDTH <= bandwidth <= LARGEST_BANDWIDTH:  # type: ignore[operator]
+        raise InvalidInputError(
+            f"bandwidth must be above 0, from {SMALLEST_BANDWIDTH} to {LARGEST_BANDWIDTH}, not {bandwidth}"
+        )
+
+
+def _check_priors(priors: Any) -> None:
+    if isinstance(priors, str):
+        check_name("priors", priors, PRIORS, also="an array")
+        return
+    try:
+        values = np.asarray(priors, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.empty(())
+    if values.ndim != 1 or not (np.isfinite(values).all() and (values > 0).all()):
+        raise InvalidInputError(f"priors must be one number above 0 for each class, not {priors!r}")

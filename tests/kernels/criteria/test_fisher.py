@@ -1,0 +1,86 @@
+import math
+
+import numpy as np
+import oracles
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from fxdask.kernels.criteria.base import Measurements
+from fxdask.kernels.criteria.fisher import fisher_ratio, threshold
+from fxdask.kernels.criteria.table import CRITERIA
+from fxdask.kernels.statistics import ClassStatistics
+
+locations = st.floats(-50, 50)
+spreads = st.one_of(st.just(0.0), st.floats(0.01, 20))
+priors = st.floats(0.05, 0.95)
+
+
+def score(criterion, location, spread, prior, tolerance):
+    statistics = ClassStatistics(np.array(location), np.array(spread), np.zeros_like(spread, dtype=np.uint8))
+    return CRITERIA[criterion].score(Measurements(statistics, np.array(prior), np.array(tolerance)))
+
+
+@given(
+    n_classes=st.integers(2, 4),
+    n_nodes=st.integers(1, 6),
+    criterion=st.sampled_from(sorted(CRITERIA)),
+    data=st.data(),
+)
+def test_equal_to_the_oracle(n_classes, n_nodes, criterion, data):
+    def table(of):
+        row = st.lists(of, min_size=n_nodes, max_size=n_nodes)
+        return np.array(data.draw(st.lists(row, min_size=n_classes, max_size=n_classes)))
+
+    location, spread = table(locations), table(spreads)
+    prior = np.array(data.draw(st.lists(priors, min_size=n_classes, max_size=n_classes)))
+    prior /= prior.sum()
+    tolerance = np.full(n_nodes, 1e-6)
+    got = score(criterion, location, spread, prior, tolerance)
+    want = oracles.divergences(location, spread, prior, tolerance, criterion)
+    assert np.array_equal(np.isinf(got), np.isinf(want))
+    np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-13)
+
+
+@given(mu_0=st.floats(-3, 3), mu_1=st.floats(-3, 3), s_0=st.floats(0.2, 3), s_1=st.floats(0.2, 3), p_0=priors)
+def test_positive_exactly_where_numerical_integration_of_assumption_2_says_so(mu_0, mu_1, s_0, s_1, p_0):
+    """P_k E_k[p(x|C_k)] > P_j E_k[p(x|C_j)], with the expectations integrated, not in closed form."""
+    mu, s, p = (mu_0, mu_1), (s_0, s_1), (p_0, 1 - p_0)
+    divergence = score("extended_fisher", [[mu_0], [mu_1]], [[s_0], [s_1]], p, [0.0])[:, 0]
+    for k in (0, 1):
+
+        def expectation(j, k=k):
+            product = lambda x: norm.pdf(x, mu[k], s[k]) * norm.pdf(x, mu[j], s[j])  # noqa: E731
+            return quad(product, mu[k] - 12 * s[k], mu[k] + 12 * s[k], points=[mu[k]], limit=200)[0]
+
+        own, other = p[k] * expectation(k), p[1 - k] * expectation(1 - k)
+        assume(abs(own - other) > 1e-6 * own)
+        assert (divergence[k] > 0) == (own > other)
+
+
+def test_separates_by_variance_where_the_means_coincide():
+    divergence = score("extended_fisher", [[1.0], [1.0]], [[0.5], [3.0]], [0.5, 0.5], [0.0])[:, 0]
+    ratio = fisher_ratio(np.ones((2, 1)), np.array([[0.5], [3.0]]), 0, 1, np.zeros(1))
+    assert ratio[0] == 0
+    assert divergence[0] == pytest.approx(-math.log(2 * 0.25 / 9.25))
+    assert divergence[0] > 0 > divergence[1]
+
+
+def test_degenerate_spreads_are_defined():
+    location = [[0.0, 0.0, 0.0, 0.0], [0.0, 5.0, 1.0, 1e-9]]
+    spread = [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0]]
+    got = score("extended_fisher", location, spread, [0.5, 0.5], [1e-6] * 4)
+    assert got[:, 0].tolist() == [-math.inf, -math.inf]  # one constant: never selected
+    assert got[:, 1].tolist() == [math.inf, math.inf]  # two constants: perfect
+    assert got[0, 2] == math.inf  # sigma_0 = 0 < sigma_1
+    assert got[1, 2] == pytest.approx(1 / 4 - math.log(2))  # by the formula
+    assert got[:, 3].tolist() == [-math.inf, -math.inf]  # the same constant within rounding
+
+
+def test_an_unlikely_class_needs_more():
+    spread = np.ones((2, 1))
+    rare, common = (threshold(spread, np.array([p, 1 - p]), 0, 1)[0] for p in (0.1, 0.9))
+    assert rare == pytest.approx(2 * math.log(9))
+    assert common == pytest.approx(-2 * math.log(9))

@@ -1,0 +1,176 @@
+"""Tabulated densities: their errors against slow exact sums, and against the bounds they state themselves."""
+
+import numpy as np
+import oracles
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fxdask.kernels.density import table as table_module
+from fxdask.kernels.density.exact import log_density, log_density_nearby
+from fxdask.kernels.density.lookup import Lookup
+from fxdask.kernels.density.table import LARGEST_ERROR, DensityTable
+from fxdask.kernels.density.tails import TAIL_ERROR, Tail
+from fxdask.kernels.scratch import Scratch
+
+ROUNDING = 1e-14
+
+KINDS = {
+    "normal": lambda rng, n: rng.standard_normal(n),
+    "uniform": lambda rng, n: rng.uniform(size=n),
+    "heavy tails": lambda rng, n: rng.standard_cauchy(n),
+    "clusters": lambda rng, n: rng.standard_normal(n) + rng.choice([0, 8, 300], n),
+    "repeated": lambda rng, n: rng.integers(0, 9, n) * 1.0,
+    "one far away": lambda rng, n: np.append(rng.standard_normal(n - 1), 1e4),
+    "constant": lambda rng, n: np.full(n, 3.0),
+    "offset": lambda rng, n: 1e6 + rng.standard_normal(n) * 100,
+}
+
+
+def drawn(kind, n, seed=0, scale=1.0):
+    rng = np.random.default_rng(seed)
+    values = np.sort((scale * KINDS[kind](rng, n)).astype(np.float32))
+    spread = np.subtract(*np.percentile(values, [75, 25])) / 1.349
+    return values, float((4 / 3 / n) ** 0.2 * (spread or 0.1 * scale))
+
+
+def points_around(values, bandwidth, seed=0, n=60):
+    """Samples, places among them and between them, the tails on both sides, and far away."""
+    rng = np.random.default_rng(seed)
+    steps = bandwidth * np.geomspace(1e-3, 1e9, n)
+    low, high = float(values[0]), float(values[-1])
+    kinds = [
+        rng.choice(values, n),
+        rng.choice(values, n) + bandwidth * rng.standard_normal(n),
+        rng.uniform(low - 9 * bandwidth, high + 9 * bandwidth, n),
+        high + steps,
+        low - steps,
+    ]
+    return np.concatenate(kinds).astype(np.float32)
+
+
+def look_up(table, points):
+    (found,), n_summed = Lookup([table]).log_density(points[None], Scratch())
+    return found, n_summed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(
+    n=st.integers(1, 40) | st.just(300),
+    seed=st.integers(0, 10**6),
+    narrower=st.sampled_from([1.0, 0.1, 3.0]),
+    scale=st.sampled_from([1.0, 1e-20, 1e20]),
+)
+def test_within_its_bound_of_the_oracle(kind, n, seed, narrower, scale):
+    values, bandwidth = drawn(kind, n, seed, scale)
+    bandwidth *= narrower
+    points = points_around(values, bandwidth, seed, 8)
+    table = DensityTable(values, bandwidth)
+    got, _ = look_up(table, points)
+    want = np.array([oracles.log_density(point, values, bandwidth) for point in points])
+    assert table.error <= LARGEST_ERROR
+    assert (np.abs(got - want) <= table.error + ROUNDING * np.abs(want)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [6_000, 20_000])
+def test_within_its_bound_with_many_samples(kind, n):
+    values, bandwidth = drawn(kind, n)
+    points = points_around(values, bandwidth, n=200)
+    table = DensityTable(values, bandwidth)
+    got, n_summed = look_up(table, points)
+    want = log_density(points, values, bandwidth)
+    assert (np.abs(got - want) <= table.error + ROUNDING * np.abs(want)).all()
+    peak = np.exp(want).max()
+    assert np.abs(np.exp(got) - np.exp(want)).max() <= LARGEST_ERROR * peak
+    assert table.n_bytes <= 2**20 + 2**10
+    assert n_summed < len(points)
+
+
+@pytest.mark.parametrize(("order", "pieces"), [(12, 1), (12, 2), (4, 16), (6, 4)])
+def test_bounds_hold_where_errors_are_large_and_are_not_far_off(order, pieces, monkeypatch):
+    """Coarse approximations err far above rounding: the bound must cover that, and not a thousandfold."""
+    monkeypatch.setattr(table_module, "ORDER", order)
+    monkeypatch.setattr(table_module, "PIECES", pieces)
+    monkeypatch.setattr(table_module, "CELL_ERROR", np.inf)
+    for cached in (table_module._binomials, table_module._steps_apart):
+        cached.cache_clear()
+    try:
+        for kind in ("normal", "repeated", "clusters"):
+            values, bandwidth = drawn(kind, 500)
+            table = DensityTable(values, bandwidth)
+            points = np.linspace(values[0] - 5 * bandwidth, values[-1] + 5 * bandwidth, 20_000, dtype=np.float32)
+            error = np.abs(look_up(table, points)[0] - log_density(points, values, bandwidth)).max()
+            assert 1e-8 < error <= table.error < 1_000 * error
+    finally:
+        for cached in (table_module._binomials, table_module._steps_apart):
+            cached.cache_clear()
+
+
+def test_samples_are_taken_a_few_at_a_time(monkeypatch):
+    values, bandwidth = drawn("normal", 3_000)
+    points = points_around(values, bandwidth)
+    whole = look_up(DensityTable(values, bandwidth), points)[0]
+    monkeypatch.setattr(table_module, "SAMPLES_AT_A_TIME", 97)
+    np.testing.assert_allclose(look_up(DensityTable(values, bandwidth), points)[0], whole, rtol=1e-13, atol=1e-12)
+
+
+def test_a_table_of_few_cells_keeps_the_crowded_ones(monkeypatch):
+    values = np.sort(np.append(np.random.default_rng(0).standard_normal(400), [500, -500])).astype(np.float32)
+    monkeypatch.setattr(table_module, "MOST_CELLS", 40)
+    table = DensityTable(values, 0.3)
+    points = np.linspace(-2, 2, 50, dtype=np.float32)
+    got, n_summed = look_up(table, points)
+    assert n_summed == 0
+    far = np.array([500.1, -499.9], np.float32)
+    sibling_url, n_summed = look_up(table, far)
+    assert n_summed == 2
+    for found, at in ((got, points), (sibling_url, far)):
+        np.testing.assert_allclose(found, log_density(at, values, 0.3), atol=LARGEST_ERROR)
+
+
+def test_a_shifted_set_is_looked_up_too():
+    """In the tails on either side, near and far, not one point has to be summed."""
+    for kind in ("normal", "uniform", "heavy tails", "repeated"):
+        values, bandwidth = drawn(kind, 6_000)
+        table = DensityTable(values, bandwidth)
+        for distance in (10, 1e3, 1e6):
+            points = values[-1] + np.float32(distance * bandwidth) * np.linspace(1, 2, 500, dtype=np.float32)
+            for shifted in (points, values[0] - (points - values[-1])):
+                got, n_summed = look_up(table, shifted)
+                want = log_density(shifted, values, bandwidth)
+                assert n_summed == 0
+                assert (np.abs(got - want) <= table.error + ROUNDING * np.abs(want)).all()
+
+
+@given(
+    behind=st.lists(st.floats(0, 50) | st.floats(0, 1e-6), max_size=30),
+    distance=st.floats(4, 1e6) | st.floats(4, 20),
+)
+def test_tails_within_their_bound(behind, distance):
+    behind = np.sort([0.0, *behind])
+    (got,) = Tail(behind).log_sum(np.array([distance]))
+    exponents = -0.5 * (distance + behind) ** 2
+    want = exponents[0] + np.log(np.exp(exponents - exponents[0]).sum())
+    if not np.isnan(got):
+        assert abs(got - want) <= TAIL_ERROR + ROUNDING * abs(want)
+
+
+@given(
+    values=st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=30),
+    points=st.lists(st.floats(-1e6, 1e6, width=32), max_size=8),
+    bandwidth=st.floats(1e-3, 1e3),
+)
+def test_nearby_sums_leave_nothing_out_that_counts(values, points, bandwidth):
+    values, points = np.sort(np.array(values, np.float32)), np.array(points, np.float32)
+    got = log_density_nearby(points, values, bandwidth)
+    np.testing.assert_allclose(got, log_density(points, values, bandwidth), rtol=1e-13, atol=1e-12)
+
+
+def test_tables_side_by_side_give_what_each_gives_alone():
+    tables = [DensityTable(*drawn(kind, 200)) for kind in KINDS]
+    points = np.stack([points_around(table.ascending, table.bandwidth) for table in tables])
+    together, n_summed = Lookup(tables).log_density(points, Scratch())
+    alone = [look_up(table, row) for table, row in zip(tables, points, strict=True)]
+    assert np.array_equal(together, [found for found, _ in alone])
+    assert n_summed == sum(summed for _, summed in alone)

@@ -1,0 +1,213 @@
+import pickle
+import tracemalloc
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import oracles
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import softmax
+
+from fxdask.kernels.combination.table import COMBINATIONS
+from fxdask.kernels.density.table import LARGEST_ERROR
+from fxdask.kernels.network import NetworkParameters
+from fxdask.kernels.preprocessing import Preprocessing
+from fxdask.kernels.scorer import DENSITIES, Scorer, class_probabilities, merge_scored
+
+
+def network(rng, n_classes, n_nodes, counts, combine):
+    slices = [slice(a, a + c) for a, c in zip(np.cumsum([0, *counts[:-1]]).tolist(), counts, strict=True)]
+    member = rng.random((n_classes, n_nodes)) < 0.6
+    member[:, 0] = True
+    member[rng.integers(0, n_classes, n_nodes), np.arange(n_nodes)] = True  # a kept node is somebody's
+    priors = rng.uniform(0.2, 1, n_classes)
+    weights = rng.standard_normal((n_nodes, 3)).astype(np.float32)
+    sorted_values = [np.sort(rng.standard_normal((n_nodes, c)).astype(np.float32), axis=1) for c in counts]
+    return NetworkParameters(
+        preprocessing=Preprocessing(None, np.zeros(3, np.float32), None, 1.0),
+        nodes=np.arange(n_nodes),
+        weights=weights,
+        projections=np.concatenate(sorted_values, axis=1),
+        class_slices=slices,
+        bandwidth=rng.uniform(0.05, 1, (n_classes, n_nodes)),
+        spread=rng.uniform(0.5, 2, (n_classes, n_nodes)),
+        member=member,
+        log_priors=np.log(priors / priors.sum()),
+        rule=COMBINATIONS[combine],
+    )
+
+
+@pytest.mark.parametrize("combine", COMBINATIONS)
+@pytest.mark.parametrize("density", DENSITIES)
+@given(
+    seed=st.integers(0, 9999),
+    n_classes=st.integers(2, 4),
+    n_nodes=st.integers(1, 4),
+    far=st.sampled_from([1, 1e3, 1e6]),
+)
+def test_scores_and_labels_equal_the_oracle(combine, density, seed, n_classes, n_nodes, far):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(2, 9, n_classes).tolist()
+    net = network(rng, n_classes, n_nodes, counts, combine)
+    points = (far * rng.standard_normal((n_nodes, 5))).astype(np.float32)
+    got = Scorer(net, density).class_scores(points).scores
+    codes = np.repeat(np.arange(n_classes), counts)
+    selected = [np.flatnonzero(row).tolist() for row in net.member]
+    want = oracles.log_scores(
+        points, net.projections, codes, selected, net.bandwidth, net.spread, np.exp(net.log_priors), combine
+    )
+    # A sum of densities keeps their relative error; a sum of logarithms adds the errors up.
+    error = 1e-9 if density == "exact" else LARGEST_ERROR * (n_nodes if combine == "log" else 1)
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=error)
+    assert np.array_equal(got.argmax(axis=1), want.argmax(axis=1))
+
+
+def hard_points(rng, net):
+    """(node, point) values at which tables have it hard: at samples and edges, in gaps, in tails, far away."""
+    low, high = net.projections.min(axis=1), net.projections.max(axis=1)
+    width = net.bandwidth.max(axis=0)
+    kinds = [
+        net.projections[:, rng.integers(0, net.projections.shape[1], 40)],
+        np.linspace(low - 9 * width, high + 9 * width, 60, axis=1),
+        high[:, None] + width[:, None] * np.geomspace(0.1, 1e12, 40),
+        low[:, None] - width[:, None] * np.geomspace(0.1, 1e12, 40),
+    ]
+    return np.concatenate([rng.permuted(kind, axis=1) for kind in kinds], axis=1).astype(np.float32)
+
+
+KINDS_OF_VALUES = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "heavy tails": lambda rng, shape: rng.standard_cauchy(shape),
+    "repeated": lambda rng, shape: rng.integers(-2, 3, shape) * 0.7,
+    "outlier": lambda rng, shape: np.where(np.arange(shape[1]) == 0, 1e4, rng.standard_normal(shape)),
+    "clusters": lambda rng, shape: rng.standard_normal(shape) + 40 * rng.integers(0, 2, shape),
+    "constant": lambda rng, shape: np.ones(shape),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_VALUES)
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
+@pytest.mark.parametrize("combine", COMBINATIONS)
+def test_tables_give_the_labels_of_exact_sums(kind, scale, combine):
+    rng = np.random.default_rng(5)
+    net = network(rng, 3, 4, [60, 90, 40], combine)
+    values = KINDS_OF_VALUES[kind](rng, net.projections.shape)
+    projections = (scale * values).astype(np.float32)
+    for columns in net.class_slices:
+        projections[:, columns].sort(axis=1)
+    net = replace(net, projections=projections, bandwidth=scale * net.bandwidth * 0.3, spread=scale * net.spread)
+    points = hard_points(rng, net)
+    looked_up, exact = Scorer(net).class_scores(points), Scorer(net, "exact").class_scores(points)
+    assert np.array_equal(looked_up.scores.argmax(axis=1), exact.scores.argmax(axis=1))
+    error = LARGEST_ERROR * (4 if combine == "log" else 1)
+    np.testing.assert_allclose(looked_up.scores, exact.scores, rtol=1e-13, atol=error)
+    assert looked_up.n_exact < points.shape[1] / 4
+    assert exact.n_exact == points.shape[1]
+
+
+def test_ties_are_decided_as_the_exact_sums_decide_them():
+    """Two classes of the same samples: every score is a tie up to the last bits, so every sample is summed."""
+    rng = np.random.default_rng(6)
+    net = network(rng, 2, 3, [50, 50], "sum")
+    net.projections[:, 50:] = net.projections[:, :50]
+    net.bandwidth[1], net.member[1], net.log_priors[:] = net.bandwidth[0], net.member[0], np.log(0.5)
+    points = hard_points(rng, net)
+    looked_up = Scorer(net).class_scores(points)
+    assert looked_up.n_exact == points.shape[1]
+    assert np.array_equal(looked_up.scores, Scorer(net, "exact").class_scores(points).scores)
+
+
+def test_points_on_the_boundary_between_two_classes():
+    """Thousands of neighbouring values around a place where both scores are equal."""
+    rng = np.random.default_rng(7)
+    net = network(rng, 2, 1, [400, 300], "sum")
+    net.projections[0, :400] -= 1
+    exact = Scorer(net, "exact")
+    low, high = np.float32(-2), np.float32(2)
+    while np.nextafter(low, high) < high:
+        middle = np.float32((low + high) / 2)
+        is_second = exact.class_scores(np.array([[middle]])).scores.argmax()
+        low, high = (low, middle) if is_second else (middle, high)
+    near = low + np.spacing(low) * np.arange(-4_000, 4_000, dtype=np.float32)
+    want = exact.class_scores(near[None]).scores.argmax(axis=1)
+    got = Scorer(net).class_scores(near[None])
+    assert np.array_equal(got.scores.argmax(axis=1), want)
+    assert len(np.unique(want)) == 2
+    assert 0 < got.n_exact < 8_000
+
+
+@given(seed=st.integers(0, 999), count=st.integers(1, 9))
+def test_a_sample_is_scored_alike_alone_and_among_others(seed, count):
+    rng = np.random.default_rng(seed)
+    for density in DENSITIES:
+        scorer = Scorer(network(rng, 3, 4, [30, 2, 5], "sum"), density)
+        points = rng.standard_normal((4, count)).astype(np.float32)
+        together = scorer.class_scores(points).scores
+        for i in range(count):
+            assert np.array_equal(scorer.class_scores(points[:, i : i + 1]).scores[0], together[i])
+
+
+@given(seed=st.integers(0, 999), cuts=st.lists(st.integers(0, 3_000), max_size=4))
+def test_scores_do_not_depend_on_how_the_samples_are_cut(seed, cuts):
+    rng = np.random.default_rng(seed)
+    net = Scorer(network(rng, 2, 3, [30, 40], "sum"))
+    samples = rng.standard_normal((3_000, 3)).astype(np.float32)
+    parts = [net.log_scores(samples[low:high], low) for low, high in pairwise([0, *sorted(cuts), 3_000])]
+    assert np.array_equal(merge_scored(parts, 2).scores, net.log_scores(samples).scores)
+
+
+def test_no_samples():
+    net = network(np.random.default_rng(0), 3, 2, [4, 4, 4], "sum")
+    for density in DENSITIES:
+        assert Scorer(net, density).log_scores(np.empty((0, 3), np.float32)).scores.shape == (0, 3)
+
+
+def test_an_unknown_density():
+    net = network(np.random.default_rng(0), 2, 1, [4, 4], "sum")
+    with pytest.raises(ValueError, match="density='tables' is not known; choose one of 'table', 'exact'"):
+        Scorer(net, "tables")
+
+
+def test_a_scorer_travels_without_its_tables():
+    rng = np.random.default_rng(2)
+    scorer = Scorer(network(rng, 2, 2, [40, 30], "log"))
+    points = rng.standard_normal((2, 50)).astype(np.float32)
+    bare = len(pickle.dumps(scorer))
+    scores = scorer.class_scores(points).scores
+    assert len(pickle.dumps(scorer)) == bare
+    assert np.array_equal(pickle.loads(pickle.dumps(scorer)).class_scores(points).scores, scores)
+
+
+def test_a_far_outlier_still_has_a_class():
+    """Every density underflows to zero, yet the wider class is the right one."""
+    rng = np.random.default_rng(0)
+    net = network(rng, 2, 1, [50, 50], "sum")
+    net.bandwidth[:] = [[0.1], [1.0]]
+    scores = Scorer(net).class_scores(np.array([[1e4]], np.float32)).scores
+    assert np.isfinite(scores).all()
+    assert np.exp(scores).max() == 0
+    assert scores.argmax() == 1
+    assert class_probabilities(scores)[0, 1] == 1
+
+
+def test_memory_does_not_grow_with_the_square_of_the_classes():
+    """All classes' densities at all nodes at once would be 390 MB here."""
+    rng = np.random.default_rng(1)
+    net = network(rng, 80, 800, [2] * 80, "sum")
+    net.member[:] = np.repeat(np.eye(80, dtype=bool), 10, axis=1)
+    points = rng.standard_normal((800, 768)).astype(np.float32)
+    scorer = Scorer(net)
+    tracemalloc.start()
+    scores = scorer.class_scores(points).scores
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert scores.shape == (768, 80)
+    assert peak < 40e6
+
+
+@given(st.lists(st.lists(st.floats(-1e9, 1e9), min_size=3, max_size=3), min_size=1, max_size=5))
+def test_probabilities_are_the_softmax(rows):
+    scores = np.array(rows)
+    np.testing.assert_allclose(class_probabilities(scores), softmax(scores, axis=1), atol=1e-15)

@@ -1,0 +1,159 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fxdask.errors import InvalidInputError, MemoryPlanError
+from fxdask.planning.fit_plan import FitSize, SampleFacts
+from fxdask.planning.fit_search import plan_fit, replanned
+from fxdask.planning.machine import Resources
+from fxdask.sizes import MIB, format_bytes, padded_length, row_ranges, rows_per_read, tile_shape
+
+
+def sized(n_nodes, n_features, class_counts, n_selected, **more):
+    return FitSize(n_nodes=n_nodes, n_features=n_features, class_counts=class_counts, n_selected=n_selected, **more)
+
+
+@given(
+    n_nodes=st.integers(1, 5_000_000),
+    n_features=st.integers(1, 200_000),
+    counts=st.lists(st.integers(2, 1_000_000), min_size=2, max_size=12),
+    per_block=st.one_of(st.just("auto"), st.integers(1, 10_000)),
+)
+def test_blocks_cover_every_node_once(n_nodes, n_features, counts, per_block):
+    if per_block != "auto":
+        n_nodes = min(n_nodes, 200 * per_block)
+    plan = plan_fit(sized(n_nodes, n_features, tuple(counts), 1), per_block)
+    edges = [plan.block(index) for index in (0, plan.n_blocks - 1)]
+    assert edges[0].start == 0
+    assert edges[-1].stop == n_nodes
+    assert edges[-1].n_nodes >= 1
+    assert plan.block(plan.n_blocks // 2).start == plan.n_blocks // 2 * plan.nodes_per_block
+    assert plan.class_slices[-1].stop == plan.n_samples == sum(counts)
+    if per_block == "auto" and plan.n_blocks > 1:
+        assert plan.nodes_per_block % plan.tile.nodes == 0
+
+
+@given(
+    n_nodes=st.integers(1, 1_000_000),
+    n_features=st.integers(1, 5_000),
+    counts=st.lists(st.integers(2, 2_000_000), min_size=2, max_size=5),
+    per_block=st.one_of(st.just("auto"), st.integers(1, 3_000)),
+    megabytes=st.integers(10, 20_000),
+    threads=st.integers(1, 8),
+    processes=st.integers(1, 50),
+    in_memory=st.booleans(),
+)
+def test_a_plan_fits_into_memory_or_is_refused(
+    n_nodes, n_features, counts, per_block, megabytes, threads, processes, in_memory
+):
+    resources = Resources(limit=megabytes * MIB, baseline=100 * MIB, threads=threads, processes=processes)
+    samples = SampleFacts(in_memory=in_memory, probes_in_memory=False)
+    refusal = ""
+    try:
+        size = sized(n_nodes, n_features, tuple(counts), 1, n_tables=77)
+        plan = plan_fit(size, per_block, samples=samples, resources=resources)
+    except MemoryPlanError as error:
+        refusal = str(error)
+    if refusal:
+        assert f"may use {format_bytes(max(0, resources.per_task))}" in refusal
+        assert "give workers more memory or fewer threads each" in refusal
+        return
+    assert plan.task_bytes <= resources.per_task
+    assert 1 <= plan.nodes_per_pass <= plan.nodes_per_block <= n_nodes
+    assert plan.samples_per_chunk % plan.tile.samples == 0 or plan.samples_per_chunk == plan.n_samples
+    assert plan.product_passes >= 1
+    assert (plan.bytes_read == 0) == in_memory
+    if plan.is_streamed:
+        assert all(1 <= probed <= count for probed, count in zip(plan.probe_counts, counts, strict=True))
+    if per_block != "auto":
+        assert plan.nodes_per_block == min(per_block, n_nodes)
+    again = replanned(plan, plan.nodes_per_block)
+    assert again.nodes_per_block == plan.nodes_per_block
+    assert again.size == size
+
+
+@given(megabytes=st.integers(200, 5_000), more=st.integers(0, 5_000))
+def test_more_memory_never_means_more_reading(megabytes, more):
+    def planned(limit):
+        resources = Resources(limit=limit * MIB, baseline=0, threads=1, processes=2)
+        facts = SampleFacts(in_memory=False)
+        return plan_fit(sized(100_000, 784, (700_000, 650_000), 10), samples=facts, resources=resources)
+
+    try:
+        little = planned(megabytes)
+    except MemoryPlanError:
+        return
+    much = planned(megabytes + more)
+    # A block more or less comes of rounding to whole tiles.
+    assert much.bytes_read <= 1.02 * little.bytes_read
+
+
+def test_a_plan_for_people_and_as_numbers():
+    resources = Resources(limit=512 * MIB, baseline=140 * MIB, threads=1, processes=2)
+    facts = SampleFacts(in_memory=False, probes_in_memory=False)
+    plan = plan_fit(sized(2_000, 784, (700_000, 670_000), 10), samples=facts, resources=resources)
+    facts = plan.facts()
+    assert facts["blocks"] == plan.n_blocks
+    assert facts["bytes_allowed_per_task"] == int(0.6 * 512 * MIB - 140 * MIB)
+    shown = str(plan)
+    assert "bytes allowed per task    167.2 MiB" in shown
+    assert f"blocks                    {plan.n_blocks}" in shown
+    assert "samples                   1,370,000" in shown
+
+
+def test_many_samples_have_narrow_tiles_and_wide_samples_small_ones():
+    assert (tile_shape(784).nodes, tile_shape(784, 10**6).nodes, tile_shape(784, 10**9).nodes) == (384, 96, 96)
+    assert tile_shape(784).samples == tile_shape(784, 10**9).samples
+    assert tile_shape(20_000).nodes < 384
+
+
+@given(n_features=st.integers(1, 10_000_000), n_samples=st.integers(0, 10**9))
+def test_reads_are_whole_tiles_of_bounded_width(n_features, n_samples):
+    tile = tile_shape(n_features, n_samples)
+    assert rows_per_read(n_features) % tile.samples == 0
+    assert tile.nodes % 16 == 0
+    assert tile.samples % 16 == 0
+
+
+@given(total=st.integers(1, 2_000), most=st.integers(1, 40).map(lambda n: 16 * n))
+def test_tiles_cover_everything_and_only_the_last_is_shorter(total, most):
+    lengths = [padded_length(total, start, most) for start in range(0, total, most)]
+    assert all(length == most for length in lengths[:-1])
+    assert total <= sum(lengths) < total + 16
+
+
+@given(n_rows=st.integers(0, 1_000), per_range=st.integers(1, 300))
+def test_ranges_cover_every_row_once(n_rows, per_range):
+    rows = [row for start, stop in row_ranges(n_rows, per_range) for row in range(start, stop)]
+    assert rows == list(range(n_rows))
+
+
+def test_more_selected_than_there_are_gives_both_numbers():
+    with pytest.raises(InvalidInputError, match="n_selected is 30 but there are only 20 nodes"):
+        plan_fit(sized(20, 4, (5, 5), 30))
+
+
+def test_store_bytes_count_what_is_kept_by_choice():
+    def stored(*kept):
+        return plan_fit(sized(1_000, 10, (50, 50), 5, kept=kept))
+
+    assert stored("projections").store_bytes() - stored().store_bytes() == 1_000 * 100 * 4
+    assert stored("weights").store_bytes() - stored().store_bytes() == 1_000 * 10 * 4
+    assert stored().store_bytes(staged_bytes=7) - stored().store_bytes() == 7
+
+
+def test_bytes_for_people():
+    assert [format_bytes(n) for n in (12, 2048, 3.1 * 2**30, 2**50)] == [
+        "12 B",
+        "2.0 KiB",
+        "3.1 GiB",
+        "1024.0 TiB",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("per_block", "passes"), [(384, 1.0), (768, 1.0), (192, 2.0), (200, 2.9), (100, 4.8), (1, 384.0)]
+)
+def test_blocks_that_are_not_whole_tiles_multiply_whole_tiles_all_the_same(per_block, passes):
+    plan = plan_fit(sized(3_840, 5, (1_500, 1_500), 5), per_block)
+    assert plan.product_passes == pytest.approx(passes, rel=0.05)

@@ -1,0 +1,298 @@
+"""Stores that somebody edited on purpose, manifest and checksums included: refused in a sentence, and cheaply.
+
+Whoever edits a store can also write a manifest that agrees with it, so nothing here is found out by that.
+"""
+
+import json
+import os
+import pickle
+import shutil
+import tracemalloc
+
+import google_crc32c
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+from small import X, fit, one_sentence, rewrite_manifest, unfinish
+
+import fxdask
+from fxdask.errors import FxdaskError, StoreFormatError
+from fxdask.store.verify import verify_store
+
+HUGE = 10**12
+MOST_BYTES = 32 * 2**20
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    store = tmp_path_factory.mktemp("original") / "model.zarr"
+    fit(store=store, nodes_per_block=20, keep_projections="all")
+    return store
+
+
+@pytest.fixture
+def store(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "model.zarr")
+
+
+def edit_header(store, **changes):
+    opened = zarr.open_group(store)
+    opened.attrs["fxdask"] = {**opened.attrs["fxdask"], **changes}
+
+
+def edit_array(store, name, **changes):
+    file = store / name / "zarr.json"
+    metadata = json.loads(file.read_text())
+    if "chunks" in changes:
+        metadata["chunk_grid"]["configuration"]["chunk_shape"] = changes.pop("chunks")
+    file.write_text(json.dumps(metadata | changes))
+
+
+def write_chunk(file, content):
+    file.write_bytes(content + google_crc32c.value(content).to_bytes(4, "little"))
+
+
+def refused(call):
+    """That a call is refused in one sentence, and makes no room for what a store claims -> the sentence."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(FxdaskError) as error:
+            call()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < MOST_BYTES
+    return one_sentence(error)
+
+
+def sizes_of(store):
+    return dict(zarr.open_group(store, mode="r").attrs["fxdask"]["sizes"])
+
+
+def claim(store, dimension, length, *, chunks):
+    """Let the header and every array agree on a length that nothing is behind."""
+    edit_header(store, sizes=sizes_of(store) | {dimension: length})
+    for file in store.rglob("zarr.json"):
+        metadata = json.loads(file.read_text())
+        for place, name in enumerate(metadata.get("dimension_names") or ()):
+            if name == dimension:
+                metadata["shape"][place] = length
+                if chunks == "whole":
+                    metadata["chunk_grid"]["configuration"]["chunk_shape"][place] = length
+                file.write_text(json.dumps(metadata))
+    rewrite_manifest(store)
+
+
+@pytest.mark.parametrize("chunks", ["whole", "many"])
+@pytest.mark.parametrize("dimension", ["node", "input", "sample", "class", "selected", "rank"])
+def test_huge_dimensions_that_all_agree(store, dimension, chunks):
+    claim(store, dimension, HUGE, chunks=chunks)
+    assert "damaged" in refused(lambda: fxdask.load(store))
+
+
+@pytest.mark.parametrize("chunks", ["whole", "many"])
+@pytest.mark.parametrize("dimension", ["node", "block", "sample"])
+def test_huge_dimensions_of_a_fit_that_was_begun(store, dimension, chunks):
+    claim(store, dimension, HUGE, chunks=chunks)
+    unfinish(store)
+    assert "damaged" in refused(lambda: fit(store=store, nodes_per_block=20, keep_projections="all"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"nodes_per_block": HUGE}, "blocks of 1000000000000 nodes"),
+        ({"nodes_per_block": "7"}, "blocks of 7 nodes"),
+        ({"sizes": None}, "sizes None"),
+        ({"sizes": "abc"}, "sizes 'abc'"),
+        ({"sizes": [1, 2]}, "sizes [1, 2]"),
+        ({"identity": "x"}, "identity 'x'"),
+        ({"job": 3}, "does not name its job"),
+        ({"job": "../../.."}, "does not name its job"),
+    ],
+)
+def test_headers_of_a_fit_that_was_begun(store, changes, says):
+    edit_header(store, **changes)
+    unfinish(store)
+    sentence = refused(lambda: fit(store=store, nodes_per_block=20, keep_projections="all"))
+    assert "damaged" in sentence
+    assert says in sentence
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_selected": "many"},
+        {"combine": "else"},
+        {"spread": "x"},
+        {"bandwidth": -1},
+        {"bandwidth": [1]},
+        {"normalize": "x"},
+        {"seed": -1},
+        {"seed": "x"},
+        {"priors": [1, "x"]},
+        {"keep_projections": 3},
+        {"n_nodes": 7},
+        {"n_nodes": HUGE},
+        {"n_selected": 1},
+        {"n_selected": 10**9},
+    ],
+)
+def test_parameters_that_cannot_be(store, changes):
+    identity = zarr.open_group(store, mode="r").attrs["fxdask"]["identity"]
+    edit_header(store, identity=identity | changes)
+    rewrite_manifest(store)
+    assert "damaged" in refused(lambda: fxdask.load(store))
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        {"dtype": "<U1000000000", "values": ["a", "b"]},
+        {"dtype": "O", "values": [{"a": 1}, 2, 3]},
+        {"dtype": "O", "values": [{"a": 1}, "b"]},
+        {"dtype": "<i8", "values": [1]},
+        {"dtype": "nothing", "values": [0, 1]},
+    ],
+)
+def test_classes_that_cannot_be(store, classes):
+    edit_header(store, classes=classes)
+    rewrite_manifest(store)
+    assert "damaged" in refused(lambda: fxdask.load(store))
+
+
+@pytest.mark.parametrize("changes", [{"names": 3}, {"names": ["a"]}, {"bandwidth_fallbacks": 7}, {"sizes": 3}])
+def test_other_facts_that_cannot_be(store, changes):
+    edit_header(store, **changes)
+    rewrite_manifest(store)
+    assert "damaged" in refused(lambda: fxdask.load(store))
+
+
+@pytest.mark.parametrize("node", [-2, 50])
+def test_selected_nodes_that_there_are_not(store, node):
+    selection = np.asarray(zarr.open_group(store, mode="r")["selection"])
+    selection[0, 1] = node
+    write_chunk(store / "selection" / "c" / "0" / "0", selection.tobytes())
+    rewrite_manifest(store)
+    assert "damaged: its selection" in refused(lambda: fxdask.load(store))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("priors", np.nan),
+        ("priors", -0.5),
+        ("shift", np.inf),
+        ("selected/weights", np.nan),
+        ("selected/projections", np.inf),
+        ("selected/bandwidth", 0),
+        ("selected/bandwidth", np.inf),
+        ("selected/spread", np.nan),
+        ("selected/nodes", 49),
+    ],
+)
+def test_numbers_that_no_fit_gives(store, name, value):
+    array = zarr.open_group(store, mode="r")[name]
+    chunk = next(file for file in sorted((store / name / "c").rglob("*")) if file.is_file())
+    values = np.frombuffer(chunk.read_bytes()[:-4], array.dtype).copy()
+    values[0] = value
+    write_chunk(chunk, values.tobytes())
+    rewrite_manifest(store)
+    assert f"damaged: {name} cannot be what a fit has written" in refused(lambda: fxdask.load(store))
+
+
+@pytest.mark.parametrize("name", ["zarr.json", "manifest/c/0", "priors/c/0", "priors/zarr.json"])
+def test_files_without_an_end(store, name):
+    (store / name).unlink()
+    (store / name).symlink_to("/dev/zero")
+    assert "damaged" in refused(lambda: fxdask.load(store))
+    if name.startswith("priors"):
+        assert [words.split()[0] for words in verify_store(store).damaged] == [name]
+    else:
+        assert "damaged" in refused(lambda: verify_store(store))
+
+
+@pytest.mark.parametrize("label", [-1, 2, 2**31 - 1])
+def test_labels_outside_of_the_classes(store, label):
+    labels = np.asarray(zarr.open_group(store, mode="r")["labels"])
+    labels[3] = label
+    write_chunk(store / "labels" / "c" / "0", labels.tobytes())
+    rewrite_manifest(store)
+    assert "labels outside of the 2 classes" in refused(lambda: fxdask.load(store))
+
+
+@pytest.mark.parametrize(
+    "codecs",
+    [
+        [{"name": "bytes", "configuration": {"endian": "big"}}],
+        [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "gzip", "configuration": {"level": 1}}],
+        [{"name": "numcodecs.pickle"}, {"name": "crc32c"}],
+        [],
+    ],
+)
+def test_other_codecs(store, codecs):
+    edit_array(store, "priors", codecs=codecs)
+    rewrite_manifest(store)
+    assert "damaged: priors" in refused(lambda: fxdask.load(store))
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside", "/etc/hostname", "labels/../../outside", "a//b", "C:\\x", "labels/./c/0"]
+)
+def test_names_that_lead_out_of_the_store(store, name):
+    (store.parent / "outside").write_text("secret")
+    manifest = zarr.open_group(store, mode="r")["manifest"]
+    content = json.loads(np.asarray(manifest[...]).tobytes())
+    text = json.dumps(content | {name: [6, "00000000"]}).encode()
+    edit_array(store, "manifest", shape=[len(text)], chunks=[len(text)])
+    write_chunk(store / "manifest" / "c" / "0", text)
+    for call in (fxdask.load, verify_store):
+        assert "outside of the store" in refused(lambda call=call: call(store))
+
+
+def test_a_manifest_that_claims_more_than_it_has(store):
+    edit_array(store, "manifest", shape=[HUGE], chunks=[HUGE])
+    assert "its manifest cannot be read (it claims" in refused(lambda: fxdask.load(store))
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def pickled_array(folder):
+    """A Zarr array of version 2 whose values are unpickled by whoever reads them."""
+    array = zarr.create_array(
+        folder, shape=(4, 4), chunks=(4, 4), dtype="f8", zarr_format=2, filters=[numcodecs.Pickle()], compressors=None
+    )
+    (folder / "0.0").write_bytes(pickle.dumps(Evil()))
+    return array
+
+
+def test_nothing_is_unpickled(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(numcodecs.pickles, "ALLOW_UNSAFE_PICKLE_DECODE", True, raising=False)
+    pickled_array(tmp_path / "samples.zarr")
+    for call in (
+        lambda: fxdask.load(store).predict(tmp_path / "samples.zarr"),
+        lambda: fit(tmp_path / "samples.zarr", [0, 1, 0, 1]),
+    ):
+        with pytest.raises(FxdaskError, match="cannot be read .*pickle"):
+            call()
+    shutil.rmtree(store / "priors")
+    pickled_array(store / "priors")
+    with pytest.raises(StoreFormatError):
+        fxdask.load(store)
+    header = zarr.open_group(store, mode="r").attrs.asdict()
+    (store / "zarr.json").unlink()
+    (store / ".zgroup").write_text('{"zarr_format": 2}')
+    (store / ".zattrs").write_text(json.dumps(header))
+    with pytest.raises(FxdaskError):
+        fxdask.load(store)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_was_not_edited_loads(store):
+    rewrite_manifest(store)
+    assert np.array_equal(fxdask.load(store).predict(X), fit().predict(X))

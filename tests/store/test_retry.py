@@ -1,0 +1,117 @@
+"""Storage that fails for a while: what may pass is waited for, the rest is told."""
+
+import errno
+import subprocess
+import sys
+
+import pytest
+
+from fxdask.errors import StoreReadError, StoreWriteError
+from fxdask.store import retry
+from fxdask.store.retry import reading, retried, writing
+
+# For one second the process may open no file at all, which is an error of the operating system's own.
+STARVED = """
+import logging, resource, sys, threading
+import numpy as np
+from fxdask import FisherNetworkClassifier
+from fxdask.execution import fit as fit_graphs
+
+folder = sys.argv[1]
+X, y = np.random.default_rng(0).standard_normal((400, 3)), np.arange(400) % 2
+np.save(f"{folder}/X.npy", X)
+
+def fit(name):
+    clf = FisherNetworkClassifier(40, 2, nodes_per_block=10, store=f"{folder}/{name}")
+    return clf.fit(f"{folder}/X.npy", y)
+
+expected = fit("first.zarr")
+logging.basicConfig(format="%(message)s")
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+fit_blocks = fit_graphs.fit_blocks
+
+def starved(*args):
+    threading.Timer(1.0, resource.setrlimit, (resource.RLIMIT_NOFILE, (soft, hard))).start()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    return fit_blocks(*args)
+
+fit_graphs.fit_blocks = starved
+assert np.array_equal(fit("second.zarr").divergences_, expected.divergences_)
+"""
+
+
+def test_a_process_without_a_free_file_waits_for_one(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-c", STARVED, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert "Too many open files" in run.stderr
+    assert "trying again in 0.5 s" in run.stderr
+
+
+def failing(*errors):
+    """A function that raises these in turn, and counts its calls."""
+    coming = list(errors)
+
+    @retried
+    def work():
+        work.calls += 1
+        if coming:
+            with writing("store"):
+                raise coming.pop(0)
+        return "done"
+
+    work.calls = 0
+    return work
+
+
+@pytest.fixture
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(retry, "RETRY_DELAYS", (0.0, 0.0, 0.0))
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "x"), OSError(errno.ESTALE, "x"), TimeoutError(), BrokenPipeError()]
+)
+def test_what_may_pass_is_tried_four_times(error):
+    assert failing(*[error] * 3)() == "done"
+    work = failing(*[error] * 4)
+    with pytest.raises(StoreWriteError, match="could not write to store"):
+        work()
+    assert work.calls == 4
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.ENOENT, errno.EROFS, errno.EDQUOT])
+def test_what_will_not_pass_is_told_at_once(number):
+    work = failing(OSError(number, "x"))
+    with pytest.raises(StoreWriteError):
+        work()
+    assert work.calls == 1
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_who_tries_again_inside_another_does_not_multiply():
+    inner = failing(*[OSError(errno.EIO, "x")] * 100)
+    with pytest.raises(StoreWriteError):
+        retried(inner)()
+    assert inner.calls == 4
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_what_no_other_words_were_found_for():
+    @retried
+    def look():
+        raise PermissionError(errno.EACCES, "Permission denied", "m.zarr/labels/c/0")
+
+    with pytest.raises(
+        StoreReadError, match="could not read m.zarr/labels/c/0: Permission denied; once that is mended"
+    ):
+        look()
+
+
+def test_a_read_that_fails_is_one_sentence():
+    said = "could not read labels of m.zarr: Input/output error; once that is mended"
+    with pytest.raises(StoreReadError, match=said), reading("m.zarr", "labels"):
+        raise OSError(errno.EIO, "Input/output error")

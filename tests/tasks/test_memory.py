@@ -1,0 +1,111 @@
+"""What a plan says that a task takes, against what NumPy allocates while it runs."""
+
+import tracemalloc
+
+import dask
+import numpy as np
+import pytest
+import zarr
+
+import fxdask
+from fxdask import FisherNetworkClassifier
+from fxdask.execution import score as score_graphs
+from fxdask.tasks import fit as tasks
+from fxdask.tasks import score as score_tasks
+from fxdask.tasks.telemetry import resident_bytes
+
+MIB = 2**20
+
+
+def traced(task, found):
+    """The same task, that also notes how many bytes it had allocated at most."""
+
+    def run(*arguments):
+        tracemalloc.start()
+        try:
+            return task(*arguments)
+        finally:
+            found.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+    return run
+
+
+@pytest.fixture
+def peaks(monkeypatch):
+    """Bytes that each block's task had allocated at most."""
+    found = []
+    monkeypatch.setattr(tasks, "fit_block", traced(tasks.fit_block, found))
+    with dask.config.set(num_workers=1):
+        yield found
+
+
+def samples(kind, shape, dtype, folder):
+    X = (np.random.default_rng(0).standard_normal(shape) * 20 + 100).astype(dtype)
+    if kind == "numpy":
+        return X
+    if kind == "npy":
+        np.save(folder / "X.npy", X)
+        return folder / "X.npy"
+    zarr.create_array(folder / "X.zarr", data=X, chunks=(3_000, max(1, shape[1] // 2)))
+    return folder / "X.zarr"
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "dtype", "normalize", "megabytes", "parameters"),
+    [
+        ("numpy", (12_000, 100), np.float32, None, None, {}),
+        ("npy", (3_000, 784), np.uint8, None, None, {}),
+        ("npy", (30_000, 784), np.uint8, "sample", None, {}),
+        ("npy", (20_000, 200), np.float64, "feature", None, {}),
+        ("npy", (1_500, 8_192), np.float32, "sample", None, {}),
+        ("zarr", (40_000, 200), np.float32, None, None, {"spread": "std"}),
+        ("npy", (270_000, 8), np.float32, None, 60, {}),
+        ("npy", (270_000, 8), np.float32, None, 60, {"location": "mean", "spread": "std"}),
+        ("zarr", (120_000, 100), np.float64, "sample", 110, {}),
+        ("numpy", (120_000, 20), np.uint8, None, 60, {}),
+    ],
+)
+def test_no_task_takes_more_than_the_plan_says(kind, shape, dtype, normalize, megabytes, parameters, peaks, tmp_path):
+    X, y = samples(kind, shape, dtype, tmp_path), np.arange(shape[0]) % 3
+    limit = None if megabytes is None else int((resident_bytes() + megabytes * MIB) / 0.6)
+    clf = FisherNetworkClassifier(
+        120, 5, normalize=normalize, memory_limit=limit, store=tmp_path / "model.zarr", **parameters
+    )
+    plan = clf.plan(X, y)
+    assert plan.is_streamed == (megabytes is not None)
+    clf.fit(X, y)
+    assert len(peaks) == plan.n_blocks
+    assert MIB < max(peaks) <= plan.task_bytes
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "dtype", "normalize", "parameters"),
+    [
+        ("npy", (40_000, 100), np.float32, None, {}),
+        ("zarr", (40_000, 100), np.float64, "feature", {"combine": "log"}),
+        ("npy", (20_000, 784), np.uint8, "sample", {}),
+        ("numpy", (60_000, 20), np.float32, None, {"n_selected": 100}),
+    ],
+)
+def test_no_scoring_task_takes_more_than_its_plan_says(
+    kind, shape, dtype, normalize, parameters, tmp_path, monkeypatch
+):
+    data = samples(kind, shape, dtype, tmp_path)
+    head = (np.random.default_rng(0).standard_normal((400, shape[1])) * 20 + 100).astype(dtype)
+    clf = FisherNetworkClassifier(300, normalize=normalize, **parameters).fit(head, np.arange(400) % 2)
+    clf.predict(head)  # the tables are the model's, not a task's
+    found, plans, score = [], [], score_graphs.score
+
+    def planned(job, handle, plan, *rest):
+        plans.append(plan)
+        return score(job, handle, plan, *rest)
+
+    monkeypatch.setattr(score_tasks, "score_rows", traced(score_tasks.score_rows, found))
+    monkeypatch.setattr(score_graphs, "score", planned)
+    with dask.config.set(num_workers=1):
+        fxdask.batch_score(clf, data, tmp_path / "out.zarr")
+    (plan,) = plans
+    assert len(found) == plan.n_tasks
+    assert max(found) <= plan.task_bytes + 2 * MIB
+    assert plan.task_bytes < 3 * max(found) + 8 * MIB, "and it does not say much more than it takes"

@@ -1,0 +1,253 @@
+"""Fits whose projections do not fit into memory: the same numbers as those that do."""
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small import unfinish
+
+import fxdask
+from fxdask import FisherNetworkClassifier
+from fxdask.errors import InvalidInputError, MemoryPlanError
+from fxdask.execution import fit as fit_graphs
+from fxdask.kernels.brackets import probe_indices
+from fxdask.kernels.preprocessing import preprocessing_from, summarize
+from fxdask.kernels.statistics import class_statistics
+from fxdask.planning.fit_plan import FitPlan
+from fxdask.tasks.columns import FeatureColumns, ProjectedNodes
+from fxdask.tasks.job import FitJob
+from fxdask.tasks.streaming import streamed_statistics
+from fxdask.tasks.telemetry import TaskCounters, resident_bytes
+
+MIB = 2**20
+N_NODES = 400
+
+
+@pytest.fixture(scope="module")
+def many():
+    """More samples than the values of a block of nodes have room for, in a limit of some hundred MiB."""
+    rng = np.random.default_rng(3)
+    y = (rng.random(60_000) < 0.35).astype(int)
+    X = rng.standard_normal((60_000, 5)).astype(np.float32)
+    X[y == 1] *= [1.5, 0.7, 1.0, 1.2, 1.0]
+    return X, y
+
+
+def tight(megabytes_per_task=45):
+    """A limit that leaves so much for each of two tasks."""
+    return int((resident_bytes() + 2 * megabytes_per_task * MIB) / 0.6)
+
+
+@pytest.fixture(scope="module")
+def whole(many):
+    return FisherNetworkClassifier(N_NODES, 5).fit(*many)
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+
+    with dask.config.set(num_workers=2):
+        yield
+
+
+def assert_same(model, whole):
+    assert model.divergences_.tobytes() == whole.divergences_.tobytes()
+    assert np.array_equal(model.selected_nodes_, whole.selected_nodes_)
+    assert model.spread_sources_ == whole.spread_sources_
+
+
+def test_in_a_tight_limit_the_same_model_comes_out(many, whole):
+    clf = FisherNetworkClassifier(N_NODES, 5, memory_limit=tight())
+    plan = clf.plan(*many)
+    assert plan.is_streamed
+    assert plan.task_bytes <= plan.resources.per_task
+    assert not FisherNetworkClassifier(N_NODES, 5).plan(*many).is_streamed
+    assert_same(clf.fit(*many), whole)
+    assert clf.fit_info_["plan"]["values_held"] == "of a chunk of samples"
+
+
+@pytest.mark.parametrize("kind", ["npy", "zarr"])
+def test_files_are_read_as_planned(many, whole, tmp_path, kind):
+    X, y = many
+    if kind == "npy":
+        np.save(tmp_path / "X.npy", X)
+    else:
+        zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(7_000, 3))
+    clf = FisherNetworkClassifier(N_NODES, 5, memory_limit=tight(), store=tmp_path / "model.zarr")
+    plan = clf.plan(tmp_path / f"X.{kind}", y)
+    assert plan.is_streamed
+    assert_same(clf.fit(tmp_path / f"X.{kind}", y), whole)
+    assert sum(clf.fit_info_["bytes_read_by_process"].values()) == plan.bytes_read
+    assert clf.fit_info_["passes"] == plan.passes
+    names = set(zarr.open_group(tmp_path / "model.zarr", mode="r").array_keys())
+    assert "probes" not in names, "what only the fit needed is gone"
+    assert_same(fxdask.load(tmp_path / "model.zarr"), whole)
+
+
+def test_a_fit_begun_with_plenty_of_memory_goes_on_with_little(many, whole, tmp_path):
+    store = tmp_path / "model.zarr"
+    begun = FisherNetworkClassifier(N_NODES, 5, store=store, nodes_per_block=150).fit(*many)
+    unfinish(store)
+    (store / "blocks_done" / "c" / "1").unlink()
+    clf = FisherNetworkClassifier(N_NODES, 5, store=store, memory_limit=tight(25))
+    plan = clf.plan(*many)
+    assert plan.is_streamed
+    assert plan.nodes_per_block == 150
+    clf.fit(*many)
+    assert clf.fit_info_["n_blocks_resumed"] == 2
+    assert_same(clf, whole)
+    assert begun.store_ == clf.store_
+
+
+@pytest.mark.parametrize(
+    ("location", "spread", "normalize"),
+    [("mean", "std", None), ("median", "iqr", "feature"), ("interquartile_mean", "std", "sample")],
+)
+def test_every_estimator_can_be_streamed(many, location, spread, normalize):
+    parameters = {"location": location, "spread": spread, "normalize": normalize}
+    clf = FisherNetworkClassifier(100, 5, memory_limit=tight(25), **parameters)
+    assert clf.plan(*many).is_streamed
+    assert_same(clf.fit(*many), FisherNetworkClassifier(100, 5, **parameters).fit(*many))
+
+
+def test_flat_spreads_fall_back_and_their_rows_are_repeated(many):
+    X, y = many
+    X = X.copy()
+    X[np.random.default_rng(0).random(len(X)) < 0.8] = 0
+    clf = FisherNetworkClassifier(50, 5, memory_limit=tight(20))
+    assert clf.plan(X, y).is_streamed
+    clf.fit(X, y)
+    assert clf.fit_info_["rows_repeated"] == 50
+    assert clf.spread_sources_["std"] == 100
+    assert_same(clf, FisherNetworkClassifier(50, 5).fit(X, y))
+
+
+def test_samples_in_order_of_what_they_measure(many):
+    """A drift from the first sample to the last: probes are spread over all of them."""
+    X, y = many
+    order = np.argsort(X[:, 0])
+    X, y = X[order], y[order]
+    clf = FisherNetworkClassifier(50, 5, memory_limit=tight(20)).fit(X, y)
+    assert clf.fit_info_["plan"]["values_held"] == "of a chunk of samples"
+    assert clf.fit_info_["rows_repeated"] == 0
+    assert_same(clf, FisherNetworkClassifier(50, 5).fit(X, y))
+
+
+def test_too_little_memory_is_refused_with_both_numbers(many):
+    with pytest.raises(
+        MemoryPlanError,
+        match=r"a task needs [\d.]+ MiB at least but may use [\d.]+ (B|KiB|MiB): 0.6 of the limit of .* for 2 tasks at",
+    ):
+        FisherNetworkClassifier(N_NODES, 5, memory_limit=resident_bytes()).fit(*many)
+
+
+def test_all_projections_cannot_be_kept_of_values_that_are_never_together(many, tmp_path):
+    clf = FisherNetworkClassifier(
+        N_NODES, 5, memory_limit=tight(), store=tmp_path / "model.zarr", keep_projections="all"
+    )
+    with pytest.raises(MemoryPlanError, match=r'keep_projections="all" needs .* but a task may use'):
+        clf.fit(*many)
+    assert not (tmp_path / "model.zarr").exists()
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 999),
+    n_samples=st.integers(40, 3_000),
+    n_classes=st.integers(2, 4),
+    chunk_tiles=st.integers(1, 3),
+    per_pass=st.integers(1, 40),
+    start=st.integers(0, 30),
+    slacks=st.sampled_from([(5.0, 20.0, None), (0.2, 1.0, None), (0.0, None), (None,)]),
+    estimators=st.sampled_from([("interquartile_mean", "mad"), ("median", "iqr"), ("mean", "std")]),
+    ties=st.booleans(),
+    kind=st.sampled_from([ProjectedNodes, FeatureColumns]),
+)
+def test_any_cutting_and_any_miss_give_the_bits_of_the_whole(
+    seed, n_samples, n_classes, chunk_tiles, per_pass, start, slacks, estimators, ties, kind
+):
+    """Brackets are made to miss on purpose: too narrow ones first, then wider ones, then everything."""
+    rng = np.random.default_rng(seed)
+    n_features = 3 if kind is ProjectedNodes else 70
+    shape = (n_samples, n_features)
+    X = (rng.integers(-2, 3, shape) if ties else rng.standard_normal(shape)).astype(np.float32)
+    codes = np.concatenate([np.repeat(np.arange(n_classes), 2), rng.integers(0, n_classes, n_samples - 2 * n_classes)])
+    counts = tuple(map(int, np.bincount(codes)))
+    location, spread = estimators
+    n_nodes = start + 40
+    plan = FitPlan(
+        n_nodes=n_nodes,
+        n_features=n_features,
+        class_counts=counts,
+        n_selected=1,
+        nodes_per_block=40,
+        nodes_per_pass=per_pass,
+        samples_per_chunk=chunk_tiles * 768,
+    )
+    chosen = probe_indices(codes, [min(count, max(2, count // 3)) for count in counts])
+    preprocessing = preprocessing_from(summarize(X, None), None, X.dtype)
+    priors = np.full(n_classes, 1 / n_classes)
+    job = FitJob(
+        plan=plan,
+        seed=0,
+        preprocessing=preprocessing,
+        codes=codes,
+        priors=priors,
+        criterion="fisher",
+        location=location,
+        spread=spread,
+        probe_codes=codes[chosen],
+    )
+    block = plan.block(1) if start else plan.block(0)
+    counters = TaskCounters()
+    got = streamed_statistics(job, kind(job, X, block, counters, X[chosen]), counters, slacks)
+    columns = kind(job, X, block, TaskCounters())
+    want = class_statistics(columns.all_values(), columns.tolerance, location, spread)
+    assert got.location.tobytes() == want.location.tobytes()
+    assert got.spread.tobytes() == want.spread.tobytes()
+    assert np.array_equal(got.source, want.source)
+    assert counters.rows_repeated <= block.n_nodes * (len(slacks) - 1)
+
+
+def test_a_model_larger_than_the_limit_is_refused(many):
+    with pytest.raises(MemoryPlanError, match=r"the fitted model itself needs [\d.]+ MiB but this process may use"):
+        FisherNetworkClassifier(N_NODES, 200, memory_limit=tight(20)).plan(*many)
+
+
+def test_many_selected_nodes_of_few_inputs_are_projected_in_bounded_pieces(many):
+    X, y = many
+    clf = FisherNetworkClassifier(N_NODES, 200).fit(X, y)
+    plan = clf.plan(X, y)
+    assert plan.samples_per_projection(400) * 400 * 4 <= 16 * MIB
+    assert plan.samples_per_projection(400) % plan.tile.samples == 0
+    weights = clf.weights(clf.network_.nodes).astype(float)
+    exact = weights @ (X - X.mean(axis=0, dtype=float)).T
+    ascending = np.concatenate([np.sort(exact[:, y == k], axis=1) for k in clf.classes_], axis=1)
+    np.testing.assert_allclose(clf.network_.projections, ascending, atol=1e-4)
+
+
+def test_a_file_that_was_cut_after_the_survey_is_refused_and_nothing_is_left(many, tmp_path, monkeypatch):
+    X, y = many
+    np.save(tmp_path / "X.npy", X)
+
+    def cut_then_fit(*arguments):
+        np.save(tmp_path / "X.npy", X[:50_000])
+        return fit_blocks(*arguments)
+
+    fit_blocks = fit_graphs.fit_blocks
+    monkeypatch.setattr(fit_graphs, "fit_blocks", cut_then_fit)
+    with pytest.raises(InvalidInputError, match="X has changed since it was scanned"):
+        FisherNetworkClassifier(50, 5, store=tmp_path / "model.zarr").fit(tmp_path / "X.npy", y)
+    assert not (tmp_path / "model.zarr").exists()
+
+
+def test_a_dask_array_is_planned_as_it_will_be_fitted(many):
+
+    X, y = many
+    lazy = da.from_array(X, chunks=(10_000, 5))
+    clf = FisherNetworkClassifier(50, 5, memory_limit="2 GiB")
+    assert clf.plan(lazy, y).resources.baseline > clf.plan(X, y).resources.baseline
+    assert_same(clf.fit(lazy, y), FisherNetworkClassifier(50, 5).fit(X, y))

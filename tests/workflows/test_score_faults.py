@@ -1,0 +1,208 @@
+"""Scorings that are stopped, disturbed or given what cannot be scored."""
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from scoring_runs import PROGRAM, begun, kill_while_scoring, scored
+
+import fxdask
+from fxdask import FisherNetworkClassifier
+from fxdask.errors import StoreExistsError, StoreFormatError
+from fxdask.execution import score as score_graphs
+from fxdask.store.scores import ScoreStore
+
+
+def test_a_killed_scoring_is_taken_up(wide, tmp_path):
+    model, X, y = wide
+    kill_while_scoring(tmp_path)
+    assert not (tmp_path / "out.zarr").exists()
+    result = fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr", y)
+    assert 400 <= result.n_resumed < 4_000
+    assert sum(result.chunks_by_process.values()) == 40 - result.n_resumed // 100
+    assert result.accuracy == model.score(X, y)
+    assert begun(tmp_path) == []
+    fxdask.batch_score(model, X, tmp_path / "whole.zarr")
+    for one, other in zip(scored(tmp_path / "out.zarr"), scored(tmp_path / "whole.zarr"), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_a_changed_test_set_is_scored_from_the_start(wide, tmp_path):
+    model, X, _ = wide
+    kill_while_scoring(tmp_path)
+    zarr.open_array(tmp_path / "X.zarr", mode="r+")[:100] = X[:100] + 5
+    result = fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr")
+    assert result.n_resumed == 0
+    assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(zarr.open_array(tmp_path / "X.zarr")[:]))
+
+
+def test_a_chunk_lost_from_what_was_begun_is_scored_again(wide, tmp_path):
+    model, X, _ = wide
+    kill_while_scoring(tmp_path)
+    (folder,) = begun(tmp_path)
+    lost = next(file for file in (folder / "labels" / "c").glob("*") if file.suffix == "")
+    lost.unlink()
+    result = fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr")
+    assert result.n_resumed > 0
+    assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(X))
+
+
+def test_an_interrupted_scoring_of_an_array_in_memory_leaves_nothing(wide, tmp_path, monkeypatch):
+    model, X, _ = wide
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(score_graphs, "score", interrupted)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(KeyboardInterrupt):
+        fxdask.batch_score(model, X, tmp_path / "out.zarr")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def damage(folder, kind):
+    chunks = {name: next(f for f in (folder / name / "c").rglob("*") if f.is_file()) for name in ("labels", "scores")}
+    if kind in chunks:
+        content = bytearray(chunks[kind].read_bytes())
+        content[0] ^= 1
+        chunks[kind].write_bytes(content)
+    elif kind == "empty":
+        chunks["labels"].write_bytes(b"")
+    elif kind == "no header":
+        (folder / "zarr.json").unlink()
+    elif kind == "no array":
+        (folder / "labels" / "zarr.json").unlink()
+    else:
+        (folder / "zarr.json").write_text("{" if kind == "bad header" else "")
+
+
+@pytest.mark.parametrize("kind", ["labels", "scores", "empty", "no header", "bad header", "no array"])
+def test_what_was_begun_and_then_damaged_is_scored_again(wide, kind, tmp_path):
+    model, X, _ = wide
+    kill_while_scoring(tmp_path)
+    (folder,) = begun(tmp_path)
+    damage(folder, kind)
+    fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr")
+    assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(X))
+
+
+def test_what_came_meanwhile_is_not_replaced(wide, tmp_path, monkeypatch):
+    model, X, _ = wide
+    score = score_graphs.score
+
+    def scored_late(*arguments):
+        (tmp_path / "out.zarr").mkdir()
+        (tmp_path / "out.zarr" / "precious.txt").write_text("mine")
+        return score(*arguments)
+
+    monkeypatch.setattr(score_graphs, "score", scored_late)
+    with pytest.raises(
+        StoreExistsError, match=r"it was put there while this call was working, and the scores are in .*\.next-"
+    ):
+        fxdask.batch_score(model, tmp_path / "X.zarr", tmp_path / "out.zarr")
+    assert (tmp_path / "out.zarr" / "precious.txt").read_text() == "mine"
+    (kept,) = begun(tmp_path)
+    assert np.array_equal(scored(kept)[0], model.predict(X))
+
+
+def test_two_at_a_time_into_one_place(wide, tmp_path):
+    """The second is refused while the first is at work; the first is not disturbed."""
+    model, X, _ = wide
+    arguments = [tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr"]
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, arguments)])
+    try:
+        while not begun(tmp_path):
+            assert process.poll() is None
+            time.sleep(0.005)
+        with pytest.raises(StoreExistsError, match="another call is working on .*out.zarr .*; wait for its end"):
+            fxdask.batch_score(*arguments)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+    assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(X))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["X.zarr", "model.zarr", "out.zarr"]
+
+
+def test_a_dask_array_is_scored_from_the_start(wide, tmp_path, monkeypatch):
+    """Its name stays when the file behind it changes."""
+    model, X, _ = wide
+    write, written = ScoreStore.write, []
+
+    def stopped(*arguments):
+        written.append(write(*arguments))
+        if len(written) == 10:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ScoreStore, "write", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            fxdask.batch_score(model, da.from_zarr(tmp_path / "X.zarr"), tmp_path / "out.zarr")
+    assert begun(tmp_path) == []
+    zarr.open_array(tmp_path / "X.zarr", mode="r+")[:] = X[::-1]
+    result = fxdask.batch_score(model, da.from_zarr(tmp_path / "X.zarr"), tmp_path / "out.zarr")
+    assert result.n_resumed == 0
+    assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(X[::-1]))
+
+
+def test_a_damaged_chunk_of_samples_is_named(wide, tmp_path):
+    model, _, _ = wide
+    chunk = tmp_path / "X.zarr" / "c" / "3" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:-20])
+    with pytest.raises(StoreFormatError, match="X.zarr is damaged: samples 300 to 400 cannot be read"):
+        fxdask.batch_score(model, tmp_path / "X.zarr", tmp_path / "out.zarr")
+
+
+def test_a_dask_array_that_gives_less_than_it_promised(wide):
+    model, X, _ = wide
+    lazy = da.from_array(X, chunks=(1_000, 30))
+    short = lazy.map_blocks(lambda block: block[:-1], dtype="f4", chunks=lazy.chunks)
+    with pytest.raises(ValueError, match="declares float32 of shape .* but a chunk has"):
+        model.predict(short).compute()
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (np.arange(4_000), "3,998 labels that the model does not know"),
+        (np.full(4_000, np.nan), "contains NaN or infinity"),
+        (np.full(4_000, "wide"), "none could match"),
+    ],
+)
+def test_true_labels_that_cannot_be(wide, labels, says, tmp_path):
+    model, X, _ = wide
+    with pytest.raises(ValueError, match=says):
+        fxdask.batch_score(model, X, tmp_path / "out.zarr", labels)
+    assert not (tmp_path / "out.zarr").exists()
+
+
+@pytest.mark.parametrize("kind", ["uint64", "object"])
+def test_true_labels_of_another_type_are_compared_exactly(wide, kind, tmp_path):
+    _, X, y = wide
+    large = y.astype(np.int64) + 2**53
+    model = FisherNetworkClassifier(100, 3).fit(X, large)
+    result = fxdask.batch_score(model, X, tmp_path / "out.zarr", large.astype(kind))
+    assert result.accuracy == np.mean(model.predict(X) == large) < 1
+
+
+def test_predictions_from_several_threads(wide):
+    """One call's thread pool is nobody else's: Dask goes on working in the meantime and afterwards."""
+    model, X, _ = wide
+    lengths = [4_000, 10, 900] * 4
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda length: model.predict(X[:length]), lengths))
+    whole = model.predict(X)
+    assert all(np.array_equal(labels, whole[:length]) for labels, length in zip(found, lengths, strict=True))
+    assert da.ones(10, chunks=5).sum().compute() == 10
+
+
+def test_a_network_shares_its_tables(wide):
+    model, _, _ = wide
+    other = model.set_params(density="exact")._fitted_model().scorer
+    assert other.density == "exact"
+    again, node = other.with_density("table"), other.used_nodes[0][0]
+    assert again.table(0, node) is model.set_params(density="table")._fitted_model().scorer.table(0, node)
