@@ -64,7 +64,7 @@ def until_told_to_stop() -> None:
 @click.option("--tls-ca-file", type=click.Path(exists=True), help="Certificate authority; on all machines.")
 @click.option("--tls-cert", type=click.Path(exists=True), help="A certificate; on all machines.")
 @click.option("--tls-key", type=click.Path(exists=True), help="Its key; on all machines.")
-def main(
+def main(  # noqa: PLR0913, PLR0917 - one for each option
     hostfile: Path,
     port: int,
     nthreads: int,

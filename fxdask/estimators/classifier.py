@@ -129,7 +129,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     True
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - scikit-learn sets every parameter by name
         self,
         n_nodes: int = 10_000,
         n_selected: int = 10,

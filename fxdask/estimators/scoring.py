@@ -18,7 +18,7 @@ from fxdask.workflows.score import BatchScores, ScoreOptions, checked_truth, sco
 __all__ = ["batch_score"]
 
 
-def batch_score(
+def batch_score(  # noqa: PLR0913 - the public call
     model: str | Path | FisherNetworkClassifier,
     X: Any,
     out: str | Path,

@@ -22,7 +22,7 @@ __all__ = ["ClusterAddress", "connected"]
 SECONDS_TO_CONNECT = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClusterAddress:
     """Where a scheduler is, and the certificates to meet it with.
 
@@ -101,7 +101,7 @@ def connected(address: str | None = None, **more: str | None) -> Iterator[Client
     ...     print(client)
     None
     """
-    place = ClusterAddress(address, **more)
+    place = ClusterAddress(address=address, **more)
     place.check()
     if address is None and place.scheduler_file is None:
         yield None

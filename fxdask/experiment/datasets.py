@@ -67,7 +67,7 @@ DATASETS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ImageSet:
     """Training and test images of ten classes, one image a row."""
 
@@ -134,13 +134,13 @@ def _from_folder(name: str, folder: Path) -> ImageSet:
         sizes = [" x ".join(map(str, part.shape[1:])) for part in (train, test)]
         raise InvalidInputError(f"{folder}: training images have {sizes[0]} pixels but test images {sizes[1]}")
     return ImageSet(
-        name,
-        train.reshape(len(train), -1),
-        found["train_labels"],
-        test.reshape(len(test), -1),
-        found["test_labels"],
-        (train.shape[1], train.shape[2]),
-        f"IDX files in {folder}",
+        name=name,
+        train_images=train.reshape(len(train), -1),
+        train_labels=found["train_labels"],
+        test_images=test.reshape(len(test), -1),
+        test_labels=found["test_labels"],
+        image_shape=(train.shape[1], train.shape[2]),
+        origin=f"IDX files in {folder}",
     )
 
 
@@ -211,7 +211,13 @@ def _from_openml(name: str, fetch: Callable[..., Any] = fetch_openml) -> ImageSe
     side = round(images.shape[1] ** 0.5)
     middle = OPENML_TRAINING_IMAGES
     return ImageSet(
-        name, images[:middle], labels[:middle], images[middle:], labels[middle:], (side, side), "openml.org"
+        name=name,
+        train_images=images[:middle],
+        train_labels=labels[:middle],
+        test_images=images[middle:],
+        test_labels=labels[middle:],
+        image_shape=(side, side),
+        origin="openml.org",
     )
 
 
@@ -220,4 +226,12 @@ def _from_scikit_learn(name: str) -> ImageSet:
     bunch = load_digits()
     images, labels = bunch.data.astype(np.uint8), bunch.target.astype(np.uint8)
     is_test = np.arange(len(labels)) % 4 == 3
-    return ImageSet(name, images[~is_test], labels[~is_test], images[is_test], labels[is_test], (8, 8), "scikit-learn")
+    return ImageSet(
+        name=name,
+        train_images=images[~is_test],
+        train_labels=labels[~is_test],
+        test_images=images[is_test],
+        test_labels=labels[is_test],
+        image_shape=(8, 8),
+        origin="scikit-learn",
+    )

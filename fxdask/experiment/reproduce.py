@@ -20,7 +20,7 @@ from fxdask.experiment.datasets import read_images
 from fxdask.experiment.example import Example
 from fxdask.experiment.report import write_page
 from fxdask.experiment.results import Pair, Results
-from fxdask.experiment.runner import RESULTS, Experiment, checked_pairs, checked_seeds, run
+from fxdask.experiment.runner import RESULTS, Experiment, ExperimentOptions, checked_pairs, checked_seeds, run
 from fxdask.store.lease import exclusive_lease
 
 __all__ = ["Reproduction", "reproduce"]
@@ -74,7 +74,7 @@ class Reproduction:
         return f"<Reproduction of {self.results.identity['dataset']}: {len(self.pairs)} pairs, {averages}>"
 
 
-def reproduce(
+def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
     dataset: str = "mnist",
     data: str | Path | None = None,
     seeds: int | Sequence[int] = 10,
@@ -151,21 +151,21 @@ def reproduce(
     if out is None and active_client() is not None:
         raise ClusterError("a cluster is connected: name a folder that all of its workers can reach with out=")
     images = read_images(dataset, data)
-    experiment = Experiment(images, settings, chosen_seeds, chosen_pairs, bool(mean_shift))
+    experiment = Experiment(
+        images=images,
+        settings=settings,
+        seeds=chosen_seeds,
+        pairs=chosen_pairs,
+        mean_shift=bool(mean_shift),
+    )
     experiment.check()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fxdask-")) if out is None else out)
         folder = folder.resolve()  # one name for one folder, whichever links lead to it
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(exclusive_lease(str(folder / RESULTS)))
-        results, example = run(
-            experiment,
-            folder,
-            overwrite=overwrite,
-            nodes_per_block=nodes_per_block,
-            memory_limit=memory_limit,
-            verbose=verbose,
-        )
+        options = ExperimentOptions(overwrite, nodes_per_block, memory_limit, verbose)
+        results, example = run(experiment, folder, options)
     return Reproduction(results, example, images.image_shape)
 
 

@@ -61,7 +61,7 @@ def published_figures(dataset: str) -> Published | None:
     return Published(column("accuracy"), column("ci95"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Results:
     """Accuracies of both criteria over pairs of classes and seeds."""
 
@@ -220,7 +220,14 @@ class ResultsFile:
             "processes": merged_work(self._seeds[str(seed)]["processes"] for seed in seeds),
             "fallbacks": sum(count["fallbacks"] for row in counts for count in row),
         }
-        return Results(self.identity, list(pairs), list(seeds), correct, tested, facts)
+        return Results(
+            identity=self.identity,
+            pairs=list(pairs),
+            seeds=list(seeds),
+            correct=correct,
+            tested=tested,
+            facts=facts,
+        )
 
     def write_csv(self, path: Path) -> None:
         """Everything that is recorded: every pair, seed and criterion in a row of its own."""

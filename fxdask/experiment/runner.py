@@ -26,7 +26,7 @@ from fxdask.progress import progress_bar
 from fxdask.store.group import remove_group
 from fxdask.workflows.settings import FitSettings
 
-__all__ = ["Experiment", "checked_pairs", "checked_seeds", "run"]
+__all__ = ["Experiment", "ExperimentOptions", "checked_pairs", "checked_seeds", "run"]
 
 WORK_FOLDER = ".fxdask-work"  # begun and removed here, so the name is one that nobody else gives
 RESULTS, EXAMPLE = "results.json", "example.npz"
@@ -35,7 +35,7 @@ MOST_SEEDS, LARGEST_SEED = 10**6, 2**63 - 1
 FEWEST_TRAINING_IMAGES = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Experiment:
     """What is to be done: data, network, seeds and pairs."""
 
@@ -114,119 +114,117 @@ def checked_pairs(pairs: Any) -> list[Pair]:
     return list(dict.fromkeys(found))
 
 
-def run(
-    experiment: Experiment,
-    out: Path,
-    *,
-    overwrite: bool = False,
-    nodes_per_block: int | str = "auto",
-    memory_limit: Any = None,
-    verbose: bool = False,
-) -> tuple[Results, Example]:
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """How the experiment works: none of it changes a number."""
+
+    overwrite: bool = False
+    nodes_per_block: int | str = "auto"
+    memory_limit: Any = None
+    verbose: bool = False
+
+
+def run(experiment: Experiment, out: Path, options: ExperimentOptions) -> tuple[Results, Example]:
     """Do what is still missing in the folder, seed by seed, and read the results from there."""
     started = time.perf_counter()
-    # A write that failed may have left a file of a name that is ours, and nothing else.
+    # A write that failed may have left a file of one of our own names, and nothing else.
     if not (out / RESULTS).exists() and not {path.name for path in out.iterdir()} <= OWN_NAMES:
         raise StoreExistsError(f"{out} holds other files; choose a new or an empty folder, or one with such results")
-    recorded = ResultsFile(out / RESULTS, experiment.identity, overwrite=overwrite)
-    if recorded.replaced:
+    results = ResultsFile(out / RESULTS, experiment.identity, overwrite=options.overwrite)
+    if results.replaced:
         _forget(out)
-    recorded.save()  # from now on the folder is known for what it is
-    example = read_example(out / EXAMPLE, recorded.identity, experiment.pairs[0], experiment.seeds[0])
-    missing = {seed: recorded.missing(seed, experiment.pairs) for seed in experiment.seeds}
+    results.save()  # from now on the folder is recognised as one of this experiment
+    example = read_example(out / EXAMPLE, results.identity, experiment.pairs[0], experiment.seeds[0])
+    missing = {seed: results.missing(seed, experiment.pairs) for seed in experiment.seeds}
     if any(missing.values()) or example is None:
         data = prepare_data(
             experiment.images,
             out / WORK_FOLDER,
             "sample",
-            nodes_per_block=nodes_per_block,
-            memory_limit=memory_limit,
+            nodes_per_block=options.nodes_per_block,
+            memory_limit=options.memory_limit,
         )
-        example = _do_seeds(experiment, data, recorded, missing, example, out / EXAMPLE, verbose=verbose)
+        runner = _Runner(experiment, data, results, options.verbose)
+        example = runner.run_seeds(missing, example, out / EXAMPLE)
     shutil.rmtree(out / WORK_FOLDER, ignore_errors=True)
-    recorded.save(_facts(experiment, time.perf_counter() - started))
-    recorded.write_csv(out / "results.csv")
-    return recorded.results(experiment.pairs, experiment.seeds), example
+    results.save(_facts(experiment, time.perf_counter() - started))
+    results.write_csv(out / "results.csv")
+    return results.results(experiment.pairs, experiment.seeds), example
 
 
 def _forget(out: Path) -> None:
-    """Remove what another experiment left, before anything of this one stands beside it."""
+    """Remove what another experiment left, before anything of this one is written beside it."""
     for name in (EXAMPLE, "results.csv", "report.html"):
         (out / name).unlink(missing_ok=True)
     shutil.rmtree(out / WORK_FOLDER, ignore_errors=True)
 
 
-def _do_seeds(
-    experiment: Experiment,
-    data: ExperimentData,
-    recorded: ResultsFile,
-    missing: Mapping[int, Sequence[Pair]],
-    example: Example | None,
-    file: Path,
-    *,
-    verbose: bool,
-) -> Example:
-    """Every seed of which something is missing; with the first one's statistics goes the example."""
-    first = experiment.seeds[0]
-    for i, seed in enumerate(experiment.seeds):
-        if not missing[seed] and (seed != first or example is not None):
-            continue
-        title = f"seed {seed} ({i + 1} of {len(experiment.seeds)})"
-        measured = _do_seed(experiment, data, recorded, seed, missing[seed], title, verbose=verbose)
-        if example is None:
-            settings = replace(experiment.settings, seed=seed)
-            example = make_example(data, settings, measured, experiment.pairs[0], mean_shift=experiment.mean_shift)
-            write_example(example, file, recorded.identity)
-        remove_group(data.store(seed))
-    assert example is not None, "the first seed comes with the example"
-    return example
+@dataclass(frozen=True)
+class _Runner:
+    """An experiment with its data and the file that its results go into."""
+
+    experiment: Experiment
+    data: ExperimentData
+    results: ResultsFile
+    verbose: bool
+
+    def run_seeds(self, missing: Mapping[int, Sequence[Pair]], example: Example | None, file: Path) -> Example:
+        """Every seed of which something is missing; the first one's statistics also give the example."""
+        experiment, first = self.experiment, self.experiment.seeds[0]
+        for i, seed in enumerate(experiment.seeds):
+            if not missing[seed] and (seed != first or example is not None):
+                continue
+            title = f"seed {seed} ({i + 1} of {len(experiment.seeds)})"
+            measured = self.run_seed(seed, missing[seed], title)
+            if example is None:
+                example = make_example(
+                    self.data,
+                    replace(experiment.settings, seed=seed),
+                    measured,
+                    experiment.pairs[0],
+                    mean_shift=experiment.mean_shift,
+                )
+                write_example(example, file, self.results.identity)
+            remove_group(self.data.store(seed))
+        assert example is not None, "the first seed gives the example"
+        return example
+
+    def run_seed(self, seed: int, pairs: Sequence[Pair], title: str) -> SeedStatistics:
+        """One seed's statistics and all of its pairs that are missing, recorded when the last one is done."""
+        started = time.perf_counter()
+        settings = replace(self.experiment.settings, seed=seed)
+        with progress_bar(title, shown=self.verbose) as show:
+            n_blocks = 0
+
+            def blocks(done: int, total: int) -> None:
+                nonlocal n_blocks
+                n_blocks = total
+                if show:
+                    show(done, total + len(pairs))
+
+            measured = measure_seed(self.data, settings, blocks)
+            pair_results = evaluate_pairs(
+                self.data,
+                measured,
+                pairs,
+                (lambda done, total: show(n_blocks + done, n_blocks + total)) if show else None,
+                settings=settings,
+                mean_shift=self.experiment.mean_shift,
+            )
+        if pair_results:
+            counts = {
+                pair: {"tested": result.tested, "correct": result.correct, "fallbacks": result.fallbacks}
+                for pair, result in zip(pairs, pair_results, strict=True)
+            }
+            self.results.add(seed, counts, time.perf_counter() - started, _work(measured, pair_results))
+        return measured
 
 
-def _do_seed(
-    experiment: Experiment,
-    data: ExperimentData,
-    recorded: ResultsFile,
-    seed: int,
-    pairs: Sequence[Pair],
-    title: str,
-    *,
-    verbose: bool,
-) -> SeedStatistics:
-    """One seed's statistics and all of its pairs that are missing, recorded when the last one is done."""
-    started = time.perf_counter()
-    settings = replace(experiment.settings, seed=seed)
-    with progress_bar(title, shown=verbose) as show:
-        n_blocks = 0
-
-        def blocks(done: int, total: int) -> None:
-            nonlocal n_blocks
-            n_blocks = total
-            if show:
-                show(done, total + len(pairs))
-
-        measured = measure_seed(data, settings, blocks)
-        outcomes = evaluate_pairs(
-            data,
-            settings,
-            measured,
-            pairs,
-            (lambda done, total: show(n_blocks + done, n_blocks + total)) if show else None,
-            mean_shift=experiment.mean_shift,
-        )
-    if outcomes:
-        counts = {
-            pair: {"tested": outcome.tested, "correct": outcome.correct, "fallbacks": outcome.fallbacks}
-            for pair, outcome in zip(pairs, outcomes, strict=True)
-        }
-        recorded.add(seed, counts, time.perf_counter() - started, _work(measured, outcomes))
-    return measured
-
-
-def _work(measured: SeedStatistics, outcomes: Sequence[PairResult]) -> WorkByProcess:
+def _work(measured: SeedStatistics, pair_results: Sequence[PairResult]) -> WorkByProcess:
     """What each process did for one seed, and the most memory it had."""
     peaks = measured.peak_bytes_by_process
     blocks = {name: (count, 0, peaks[name]) for name, count in measured.blocks_by_process.items()}
-    each = [blocks, *({one.process: (0, 1, one.peak_bytes)} for one in outcomes)]
+    each = [blocks, *({one.process: (0, 1, one.peak_bytes)} for one in pair_results)]
     return merged_work(
         {process: {"blocks": n, "pairs": m, "peak_bytes": peak} for process, (n, m, peak) in part.items()}
         for part in each

@@ -187,11 +187,11 @@ def pair_job(data: ExperimentData, settings: FitSettings, measured: SeedStatisti
 
 def evaluate_pairs(
     data: ExperimentData,
-    settings: FitSettings,
     measured: SeedStatistics,
     pairs: Sequence[Pair],
     progress: Progress | None = None,
     *,
+    settings: FitSettings,
     mean_shift: bool,
 ) -> list[PairResult]:
     """How many test samples of each pair get the right label by the networks of both criteria."""

@@ -28,7 +28,7 @@ NORMALIZATIONS = (None, "sample", "feature")
 LARGEST_PRODUCT = float(np.finfo(np.float32).max) / 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FeatureSummary:
     """Count, mean, sum of squared deviations, minimum and maximum of every input."""
 
@@ -140,7 +140,7 @@ def summarize(samples: NDArray, normalize: str | None) -> FeatureSummary:
         if normalize == "feature":
             deviations = np.subtract(samples, mean, dtype=np.float64)
             squares = np.add.reduce(np.square(deviations, out=deviations), axis=0)
-    return FeatureSummary(len(samples), mean, squares, minimum, maximum)
+    return FeatureSummary(count=len(samples), mean=mean, squares=squares, minimum=minimum, maximum=maximum)
 
 
 def merge_summaries(summaries: Iterable[FeatureSummary]) -> FeatureSummary:
@@ -152,11 +152,11 @@ def _merge_two(first: FeatureSummary, second: FeatureSummary) -> FeatureSummary:
     count = first.count + second.count
     step = second.mean - first.mean
     return FeatureSummary(
-        count,
-        first.mean + step * (second.count / count),
-        first.squares + second.squares + step**2 * (first.count * second.count / count),
-        np.minimum(first.minimum, second.minimum),
-        np.maximum(first.maximum, second.maximum),
+        count=count,
+        mean=first.mean + step * (second.count / count),
+        squares=first.squares + second.squares + step**2 * (first.count * second.count / count),
+        minimum=np.minimum(first.minimum, second.minimum),
+        maximum=np.maximum(first.maximum, second.maximum),
     )
 
 

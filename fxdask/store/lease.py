@@ -39,7 +39,7 @@ SECONDS_UNTIL_FREE = 60
 CLOCK_TOLERANCE = 5.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Holder:
     """Who has a lease."""
 
@@ -55,7 +55,14 @@ class Holder:
     def this_call(cls) -> Holder:
         """This process, with a name for this call of it."""
         me = psutil.Process()
-        return cls(uuid4().hex, socket.gethostname(), _machine(), me.pid, me.create_time(), time.time())
+        return cls(
+            token=uuid4().hex,
+            host=socket.gethostname(),
+            machine=_machine(),
+            process=me.pid,
+            process_started=me.create_time(),
+            renewed=time.time(),
+        )
 
     @classmethod
     def from_json(cls, text: bytes) -> Holder | None:
@@ -63,12 +70,12 @@ class Holder:
         try:
             found = json.loads(text)
             return cls(
-                str(found["token"]),
-                str(found["host"]),
-                str(found["machine"]),
-                int(found["process"]),
-                float(found["process_started"]),
-                float(found["renewed"]),
+                token=str(found["token"]),
+                host=str(found["host"]),
+                machine=str(found["machine"]),
+                process=int(found["process"]),
+                process_started=float(found["process_started"]),
+                renewed=float(found["renewed"]),
             )
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None

@@ -52,7 +52,7 @@ class Columns(Protocol):
         """All samples' values of these columns, chunk by chunk; each chunk is overwritten by the next."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BlockProduct:
     """Products of a range of nodes with tiles of samples."""
 
@@ -178,17 +178,26 @@ class ProjectedNodes(_SampleColumns):
         absolute = np.abs(self.weights[rows]).sum(axis=1, dtype=np.float64)
         return 1.01 * absolute * self._job.preprocessing.largest
 
+    def _product(self, weights: NDArray[np.float32], first_node: int, n_nodes: int) -> BlockProduct:
+        return BlockProduct(
+            weights=weights,
+            first_node=first_node,
+            n_nodes=n_nodes,
+            tile_nodes=self._job.plan.tile.nodes,
+            scratch=self._scratch,
+        )
+
     def all_values(self) -> ColumnValues:
         """The values of all samples; they are overwritten by the next call."""
         plan = self._job.plan
-        product = BlockProduct(self.weights, self._block.start, plan.n_nodes, plan.tile.nodes, self._scratch)
+        product = self._product(self.weights, self._block.start, plan.n_nodes)
         (values,) = product.chunks(self._all_tiles(), plan.n_samples)
         return values
 
     def probed(self, rows: NDArray[np.intp]) -> ColumnValues:
         """The probed samples' values at these nodes, multiplied by themselves instead of in whole tiles."""
         tiles, n_probes = self._probe_tiles()
-        product = BlockProduct(self.weights[rows], 0, len(rows), self._job.plan.tile.nodes, self._scratch)
+        product = self._product(self.weights[rows], 0, len(rows))
         (values,) = product.chunks(tiles, n_probes)
         return values
 
@@ -196,9 +205,7 @@ class ProjectedNodes(_SampleColumns):
         """All samples' values at these nodes, chunk by chunk: products of whole tiles, whose other rows are dropped."""
         plan, first, last = self._job.plan, int(rows[0]), int(rows[-1]) + 1
         wanted = slice(None) if len(rows) == last - first else rows - first
-        product = BlockProduct(
-            self.weights[first:last], self._block.start + first, plan.n_nodes, plan.tile.nodes, self._scratch
-        )
+        product = self._product(self.weights[first:last], self._block.start + first, plan.n_nodes)
         for values in product.chunks(self._streamed_tiles(), plan.n_samples, plan.samples_per_chunk):
             yield values.take(wanted)
 

@@ -67,7 +67,7 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
     block, store = job.plan.block(index), open_store(job)
     if store and store.is_done(block):
         _, _, sources, divergences = store.read_block("statistics", block)
-        return _summary(job, block, divergences, sources.astype(np.uint8), n_resumed=1)
+        return _summary(job, block, divergences, sources.astype(np.uint8), None)
     counters = TaskCounters()
     columns = ProjectedNodes(job, samples, block, counters, probes)
     statistics, ascending = _measure(job, columns, counters, streamed=probes is not None)
@@ -79,14 +79,7 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
         if location_of(samples) == store.url:
             store.check_staged()
         store.write_block(block, arrays)
-    return _summary(
-        job,
-        block,
-        divergences,
-        statistics.source,
-        workers=this_worker(counters),
-        kept={} if store else {index: divergences},
-    )
+    return _summary(job, block, divergences, statistics.source, counters)
 
 
 def _measure(
@@ -108,17 +101,15 @@ def _summary(
     block: NodeBlock,
     divergences: NDArray[np.float64],
     sources: NDArray[np.uint8],
-    *,
-    n_resumed: int = 0,
-    workers: dict[str, WorkerStats] | None = None,
-    kept: dict[int, NDArray[np.float64]] | None = None,
+    counters: TaskCounters | None,
 ) -> FitSummary:
+    """The summary of one block; without counters it was done by an earlier task."""
     return FitSummary(
         top=top_nodes(divergences, block.start, job.plan.n_selected),
         source_counts=np.array([np.bincount(row, minlength=len(SPREAD_SOURCES)) for row in sources]),
-        workers=workers or {},
-        n_resumed=n_resumed,
-        divergences=kept or {},
+        workers={} if counters is None else this_worker(counters),
+        n_resumed=int(counters is None),
+        divergences={} if job.store else {block.index: divergences},
     )
 
 

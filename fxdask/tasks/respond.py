@@ -85,7 +85,13 @@ def _point_values(job: FitJob, columns: ProjectedNodes, block: NodeBlock, points
         counters=TaskCounters(),
         scratch=Scratch(),
     )
-    product = BlockProduct(columns.weights, block.start, job.plan.n_nodes, job.plan.tile.nodes, Scratch())
+    product = BlockProduct(
+        weights=columns.weights,
+        first_node=block.start,
+        n_nodes=job.plan.n_nodes,
+        tile_nodes=job.plan.tile.nodes,
+        scratch=Scratch(),
+    )
     (values,) = product.chunks(reader.tiles(points), len(points))
     return values.gather(0)
 

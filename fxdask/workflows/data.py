@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Samples:
     """Checked samples: where they are, their shape and type, and their inputs' names if they have any."""
 
@@ -77,7 +77,7 @@ def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
         if isinstance(X, (str, Path)):
             raise InvalidInputError(f"{name} has dtype {dtype}, wider than float64; save it as float64")
         handle, dtype = handle.astype(np.float64), np.dtype(np.float64)
-    return Samples(handle, int(shape[0]), int(shape[1]), dtype, names)
+    return Samples(handle=handle, n_samples=int(shape[0]), n_features=int(shape[1]), dtype=dtype, names=names)
 
 
 def _in_memory(X: Any, min_samples: int, name: str) -> NDArray:

@@ -30,7 +30,7 @@ STANDARD_DEVIATIONS_OFF = 10
 @click.option("--cluster", is_flag=True, help="On two worker processes instead of two threads.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Where to put data and stores.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="Write every round's figures here.")
-def score(
+def score(  # noqa: PLR0913, PLR0917 - one for each option
     samples: int, inputs: int, repeats: int, compressed: bool, cluster: bool, folder: Path | None, file: Path | None
 ) -> None:
     """Score a test set, and the same set shifted into the tails of every density, from Zarr to Zarr."""

@@ -36,7 +36,14 @@ def made_up(dataset="mnist", offset=0, n_seeds=2, **identity):
         for name, values in published.mean.items()
     }
     usual = {"dataset": dataset, "n_nodes": 10_000, "n_selected": 10, "mean_shift": True}
-    return Results(usual | identity, ALL_PAIRS, list(range(n_seeds)), correct, tested, {"data": "made up"})
+    return Results(
+        identity=usual | identity,
+        pairs=ALL_PAIRS,
+        seeds=list(range(n_seeds)),
+        correct=correct,
+        tested=tested,
+        facts={"data": "made up"},
+    )
 
 
 class Parts(HTMLParser):

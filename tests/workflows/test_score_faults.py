@@ -102,7 +102,7 @@ def test_what_came_meanwhile_is_not_replaced(wide, tmp_path, monkeypatch):
 
     monkeypatch.setattr(score_graphs, "score", scored_late)
     with pytest.raises(
-        StoreExistsError, match=r"it was put there while this call was working, and the scores are in .*\.next-"
+        StoreExistsError, match=r"put there while this call was working, and the scores are in .*\.next-"
     ):
         fxdask.batch_score(model, tmp_path / "X.zarr", tmp_path / "out.zarr")
     assert (tmp_path / "out.zarr" / "precious.txt").read_text() == "mine"
