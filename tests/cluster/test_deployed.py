@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 import zarr
-from deployment import DEPLOY, commands, edited_script, healthcheck, script, shell_blocks
+from deploy.deployment import DEPLOY, commands, edited_script, healthcheck, script, shell_blocks
 
 from fxdask.errors import ClusterError
 from fxdask.execution.connection import connected

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import zarr
 from dask_jobqueue import SLURMCluster
-from deployment import edited_script
+from deploy.deployment import edited_script
 from distributed import Client
 
 import fxdask

@@ -1,21 +1,28 @@
 """What stands in deploy/, for the tests."""
 
+import copy
 import importlib.util
 import json
 import re
 import shlex
 import signal
+import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import yaml
+from dask.utils import parse_bytes
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = DEPLOY / "Dockerfile"
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 READMES = sorted(DEPLOY.rglob("README.md"))
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+IMAGE = "fxdask:" + tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+NANNY_ROOM = 2**29
 
 
 def instructions(dockerfile):
@@ -99,3 +106,26 @@ def edited_script(data, folder, queue):
         lines[number] = line
     (folder / "fit.py").write_text("\n".join(lines))
     return [sys.executable, "fit.py"]
+
+
+def changed(document, path, value):
+    """A copy of a document with another value at a path of keys; None takes the key away."""
+    broken = copy.deepcopy(document)
+    *way, last = path.split("/")
+    place = broken
+    for key in way:
+        place = place[int(key) if key.isdigit() else key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return broken
+
+
+def memory_agrees(command, container_bytes):
+    """Whether a worker's limit leaves its container's room to the nanny, and wastes no more than that."""
+    return container_bytes - parse_bytes(option(command, "--memory-limit")) == NANNY_ROOM
+
+
+def bash_refusal(text):
+    return subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False).stderr
