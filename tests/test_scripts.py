@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+STAMP = "tests/deploy/checked.sha256"
 
 
 @pytest.fixture
@@ -20,8 +22,13 @@ def checkout(tmp_path):
     copy = tmp_path / "a copy"
     (copy / "scripts").mkdir(parents=True)
     shutil.copy(ROOT / "pyproject.toml", copy)
-    for name in ("environment", "constraints.txt"):
+    for name in ("environment", "constraints.txt", "deploy_digest.py", "deploy-checked"):
         shutil.copy(ROOT / "scripts" / name, copy / "scripts")
+    for name in ("deploy", "tests/deploy"):
+        (copy / name).mkdir(parents=True)
+        (copy / name / "file.txt").write_text("checked")
+    digest = [sys.executable, copy / "scripts" / "deploy_digest.py"]
+    (copy / STAMP).write_bytes(subprocess.run(digest, capture_output=True, check=True).stdout)
     return copy
 
 
@@ -37,9 +44,35 @@ def fake_python(folder, condition, action):
     return command
 
 
-def environment(checkout, **variables):
+def quick_python(checkout):
+    """A Python whose environments are made at once: their own Python only writes down what it is told to do."""
+    told = checkout / "told.txt"
+    inner = f"""#!/bin/sh
+echo "$*" >>"{told}"
+case "$*" in
+*"${{SLEEP_AT:-nothing}}"*) exec sleep 60;;
+*deploy_digest*) exec "{sys.executable}" "$@";;
+*"-m pytest"*) exit "${{PYTEST_STATUS:-0}}";;
+esac
+"""
+    (checkout / "inner").write_text(inner)
+    (checkout / "inner").chmod(0o755)
+    make = f'for folder; do :; done; mkdir "$folder/bin"; cp "{checkout}/inner" "$folder/bin/python"; exit'
+    return fake_python(checkout, "*'-m venv'*", make)
+
+
+def installed(checkout, *options, script="environment", **variables):
+    """Run a script -> the extras of each environment that it made."""
+    told = checkout / "told.txt"
+    told.write_text("")
+    done = environment(checkout, *options, script=script, PYTHON=str(checkout / "bin" / "python3"), **variables)
+    assert done.returncode == 0, done.stderr
+    return re.findall(r"-e \.\[(.*)\]", told.read_text())
+
+
+def environment(checkout, *options, script="environment", **variables):
     return subprocess.run(
-        [checkout / "scripts" / "environment"],
+        [checkout / "scripts" / script, *options],
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
@@ -73,24 +106,38 @@ def test_a_missing_venv_module_is_explained_in_one_sentence(checkout):
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_interrupted_build_leaves_nothing(checkout):
-    command = fake_python(checkout, "*'-m venv'*", "sleep 60")
+def interrupt(checkout, command, begun, **variables):
+    """Start the script, and stop it with all its processes once it has begun what it is stopped at."""
     process = subprocess.Popen(
         [checkout / "scripts" / "environment"],
-        env={**os.environ, "PYTHON": str(command)},
+        env={**os.environ, "PYTHON": str(command), **variables},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
     for _ in range(200):
-        if list(checkout.glob(".venv-build.*")):
+        if begun():
             break
         time.sleep(0.05)
-    assert list(checkout.glob(".venv-build.*")), "the build has begun"
+    assert begun(), "the build has begun"
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(timeout=30) != 0
+
+
+def test_an_interrupted_build_leaves_nothing(checkout):
+    command = fake_python(checkout, "*'-m venv'*", "sleep 60")
+    interrupt(checkout, command, lambda: list(checkout.glob(".venv-build.*")))
     assert not list(checkout.glob(".venv-build.*"))
     assert not (checkout / ".venv").exists()
+
+
+@pytest.mark.parametrize("step", ["-e .[dev]"])
+def test_a_build_that_is_interrupted_at_a_later_step_leaves_nothing(checkout, step):
+    command, told = quick_python(checkout), checkout / "told.txt"
+    interrupt(checkout, command, lambda: told.exists() and step in told.read_text(), SLEEP_AT=step)
+    assert not list(checkout.glob(".venv-build.*"))
+    assert not (checkout / ".venv").exists()
+    assert installed(checkout) == ["dev"], "the next call makes it"
 
 
 def test_somebody_elses_environment_is_left_alone(checkout):
@@ -102,7 +149,55 @@ def test_somebody_elses_environment_is_left_alone(checkout):
     assert (checkout / ".venv" / "mine.txt").read_text() == "keep"
 
 
-@pytest.mark.parametrize("script", ["run", "test", "bench", "environment"])
+def test_packages_that_check_deploy_come_only_when_needed(checkout):
+    quick_python(checkout)
+    assert installed(checkout) == ["dev"]
+    assert installed(checkout) == [], "nothing changed"
+    (checkout / "deploy" / "file.txt").write_text("changed")
+    assert installed(checkout) == ["dev,deploy-checks"]
+    assert installed(checkout) == [], "it has what the change needs"
+    (checkout / "deploy" / "file.txt").write_text("checked")
+    assert installed(checkout) == [], "it has more than is needed"
+    assert installed(checkout, "--deploy-checks") == []
+
+
+def test_packages_that_check_deploy_come_without_a_stamp_and_on_demand(checkout):
+    quick_python(checkout)
+    assert installed(checkout, "--deploy-checks") == ["dev,deploy-checks"]
+    shutil.rmtree(checkout / os.readlink(checkout / ".venv"))
+    (checkout / STAMP).unlink()
+    assert installed(checkout) == ["dev,deploy-checks"]
+
+
+def test_unknown_options_of_the_environment_are_refused(checkout):
+    done = environment(checkout, "--all")
+    assert done.returncode == 1
+    assert done.stderr == "scripts/environment has no option --all; the only one is --deploy-checks.\n"
+
+
+def test_a_digest_that_cannot_be_made_stops_the_environment(checkout):
+    (checkout / "scripts" / "deploy_digest.py").unlink()
+    done = environment(checkout, PYTHON=sys.executable)
+    assert done.returncode == 1
+    assert done.stderr.endswith("scripts/deploy_digest.py failed; see its output above.\n")
+    assert not list(checkout.glob(".venv*"))
+
+
+def test_deploy_checked_writes_the_stamp_only_if_the_tests_pass(checkout):
+    command = quick_python(checkout)
+    before = (checkout / STAMP).read_text()
+    (checkout / "deploy" / "file.txt").write_text("changed")
+    done = environment(checkout, script="deploy-checked", PYTHON=str(command), PYTEST_STATUS="1")
+    assert done.returncode == 1
+    assert (checkout / STAMP).read_text() == before
+    assert installed(checkout, script="deploy-checked") == [], "the environment is there"
+    assert "-m pytest tests/deploy\n" in (checkout / "told.txt").read_text()
+    assert (checkout / STAMP).read_text() != before
+    shutil.rmtree(checkout / os.readlink(checkout / ".venv"))
+    assert installed(checkout) == ["dev"], "the change is checked"
+
+
+@pytest.mark.parametrize("script", ["run", "test", "bench", "environment", "deploy-checked"])
 def test_scripts_can_be_run(script):
     assert os.access(ROOT / "scripts" / script, os.X_OK)
 

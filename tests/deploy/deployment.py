@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import yaml
@@ -129,3 +130,16 @@ def memory_agrees(command, container_bytes):
 
 def bash_refusal(text):
     return subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False).stderr
+
+
+def missing_checkers():
+    """The packages of the extra deploy-checks that are not installed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [name for name in project["optional-dependencies"]["deploy-checks"] if not is_installed(name)]
+
+
+def is_installed(package):
+    try:
+        return bool(version(package))
+    except PackageNotFoundError:
+        return False

@@ -4,15 +4,7 @@ import re
 
 import pytest
 from dask.utils import parse_bytes
-from deploy.deployment import (
-    BLAS,
-    IMAGE,
-    changed,
-    healthcheck,
-    memory_agrees,
-    option,
-    services,
-)
+from deploy.deployment import BLAS, IMAGE, changed, healthcheck, memory_agrees, option, services
 
 
 def faults_of_services(found):

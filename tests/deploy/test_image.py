@@ -6,11 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from deploy.deployment import (
-    DOCKERFILE,
-    ROOT,
-    instructions,
-)
+from deploy.deployment import DOCKERFILE, ROOT, instructions
 
 
 def faults_of_image(dockerfile):

@@ -2,16 +2,7 @@
 
 import pytest
 from dask.utils import parse_bytes
-from deploy.deployment import (
-    BLAS,
-    IMAGE,
-    changed,
-    healthcheck,
-    memory_agrees,
-    option,
-    pods,
-    resource,
-)
+from deploy.deployment import BLAS, IMAGE, changed, healthcheck, memory_agrees, option, pods, resource
 
 
 def faults_of_pod(pod):

@@ -5,13 +5,7 @@ import re
 import click
 import pytest
 from dask.utils import parse_bytes
-from deploy.deployment import (
-    DEPLOY,
-    bash_refusal,
-    memory_agrees,
-    option,
-    script,
-)
+from deploy.deployment import DEPLOY, bash_refusal, memory_agrees, option, script
 from distributed.cli import dask_worker
 
 
