@@ -131,7 +131,7 @@ def test_an_interrupted_build_leaves_nothing(checkout):
     assert not (checkout / ".venv").exists()
 
 
-@pytest.mark.parametrize("step", ["-e .[dev]"])
+@pytest.mark.parametrize("step", ["pip install", "-e .[dev]", "compileall"])
 def test_a_build_that_is_interrupted_at_a_later_step_leaves_nothing(checkout, step):
     command, told = quick_python(checkout), checkout / "told.txt"
     interrupt(checkout, command, lambda: told.exists() and step in told.read_text(), SLEEP_AT=step)
