@@ -1,1 +1,1 @@
-"""Kernel densities: bandwidths, exact sums, tables."""
+"""Kernel densities: bandwidths, exact sums and tables."""

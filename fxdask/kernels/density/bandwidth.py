@@ -29,8 +29,8 @@ def sheather_jones(values: NDArray[np.floating], sigma: float) -> float:
 
     The bandwidth solves ``t = xi gamma^[5](t)`` (Botev, Grotowski and Kroese, Annals of
     Statistics 38, 2010) on the cosine transform of a histogram over twice the data's range.
-    Where the equation has no root up to t = 0.1, as with very few values or values that do not
-    vary, Silverman's rule is used instead.
+    If the equation has no root up to t = 0.1, as with very few values or constant values,
+    Silverman's rule is used instead.
     """
     found = _sheather_jones_root(np.asarray(values, dtype=np.float64))
     return silverman(values, sigma) if found is None else found
@@ -50,7 +50,7 @@ def _sheather_jones_root(values: NDArray[np.float64]) -> float | None:
     def excess(t: float) -> float:
         return t - _plug_in(t, n_distinct, frequency, power)
 
-    # The smallest root is the wanted one: a larger one smooths real structure away.
+    # The smallest root is used, because a larger one would smooth real structure away.
     trial = np.geomspace(1e-12, 0.1, 30)
     signs = np.array([excess(t) for t in trial])
     crossing = np.flatnonzero((signs[:-1] < 0) & (signs[1:] >= 0))
@@ -61,7 +61,7 @@ def _sheather_jones_root(values: NDArray[np.float64]) -> float | None:
 
 
 def _plug_in(t: float, count: int, frequency: NDArray[np.float64], power: NDArray[np.float64]) -> float:
-    """One evaluation of ``xi gamma^[5](t)``, from the seventh derivative's norm down to the second's."""
+    """``xi gamma^[5](t)``, from the norm of the seventh derivative down to that of the second."""
 
     def norm(order: int, width: float) -> float:
         weight = np.exp(order * np.log(frequency) - frequency * np.pi**2 * width)
@@ -93,10 +93,10 @@ def bandwidths(
     tolerance: NDArray[np.float64],
     rule: str | float,
 ) -> tuple[NDArray[np.float64], int]:
-    """(node, sample) values of one class, (node,) spread and tolerance -> (node,) bandwidth, and fallbacks taken.
+    """(node, sample) values of one class, (node,) spread and tolerance -> (node,) bandwidth, number of fallbacks.
 
-    A rule's result is floored at the tolerance, so that a class that is constant at a node
-    still has a density; a number is taken as it is.
+    The result of a rule is at least the tolerance, so that a class that is constant at a node still
+    has a density; a bandwidth given as a number is used unchanged.
     """
     if not isinstance(rule, str):
         return np.full(len(values), float(rule)), 0
@@ -104,7 +104,7 @@ def bandwidths(
     found = np.array([chosen(row, float(sigma)) for row, sigma in zip(values, spread, strict=True)])
     n_fallbacks = 0
     if chosen is sheather_jones:
-        # Only the fallback itself gives Silverman's width to the last bit.
+        # A width equal to Silverman's to the last bit can only come from the fallback.
         n_fallbacks = sum(
             width == silverman(row, float(s)) for width, row, s in zip(found, values, spread, strict=True)
         )

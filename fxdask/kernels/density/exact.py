@@ -1,4 +1,4 @@
-"""The Gaussian kernel density, every kernel summed, in log space."""
+"""The log of the Gaussian kernel density, as a sum of all kernels."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ ROOT_HALF = 0.5**0.5
 
 
 def log_density(points: NDArray[np.floating], ascending: NDArray[np.floating], bandwidth: float) -> NDArray[np.float64]:
-    """(point,) and (sample,) ascending values, bandwidth -> (point,) log of the Gaussian kernel density.
+    """(point,) values, (sample,) ascending values, bandwidth -> (point,) log of the Gaussian kernel density.
 
-    Every kernel is summed, in float64, a bounded number at a time. Exponents are taken relative to
-    the nearest sample's, so that a point far from all of them has a finite log density instead of
-    the log of zero. A point's result does not depend on the points beside it.
+    Every kernel is summed in float64, a bounded number at a time. Exponents are relative to that of
+    the nearest sample, so that a point far from all samples has a finite log density instead of the
+    log of zero. The result of a point does not depend on the other points.
     """
     samples: NDArray[np.float64] = np.asarray(ascending, dtype=np.float64)
-    places: NDArray[np.float64] = np.asarray(points, dtype=np.float64)
+    points64: NDArray[np.float64] = np.asarray(points, dtype=np.float64)
     scale = ROOT_HALF / bandwidth
-    top = np.square(_distance_to_nearest(places, samples) * scale)
+    top = np.square(_distance_to_nearest(points64, samples) * scale)
     result = np.empty(len(points))
     samples_per_step = min(len(samples), KERNELS_PER_STEP)
     points_per_step = max(1, KERNELS_PER_STEP // samples_per_step)
-    room = np.empty((min(points_per_step, len(places)), samples_per_step))
+    buffer = np.empty((min(points_per_step, len(points64)), samples_per_step))
     for start in range(0, len(points), points_per_step):
         some = slice(start, start + points_per_step)
-        total = np.zeros(len(places[some]))
+        total = np.zeros(len(points64[some]))
         for first in range(0, len(samples), samples_per_step):
             part = samples[first : first + samples_per_step]
-            exponent = room[: len(total), : len(part)]
-            # Differences first: scaled coordinates far from zero would have lost the digits that count.
-            np.subtract(places[some, None], part, out=exponent)
+            exponent = buffer[: len(total), : len(part)]
+            # The difference comes first, because scaled coordinates far from zero would have lost their last digits.
+            np.subtract(points64[some, None], part, out=exponent)
             exponent *= scale
             np.square(exponent, out=exponent)
             np.subtract(top[some, None], exponent, out=exponent)
@@ -48,17 +48,17 @@ def log_density(points: NDArray[np.floating], ascending: NDArray[np.floating], b
 def log_density_nearby(
     points: NDArray[np.floating], ascending: NDArray[np.floating], bandwidth: float
 ) -> NDArray[np.float64]:
-    """The same, of those samples only that count: the others add less than 3e-20 each of a point's density."""
+    """The same without far samples, each of which adds less than 3e-20 of a point's density."""
     samples: NDArray[np.float64] = np.asarray(ascending, dtype=np.float64)
-    places: NDArray[np.float64] = np.asarray(points, dtype=np.float64)
-    nearest = _distance_to_nearest(places, samples) / bandwidth
+    points64: NDArray[np.float64] = np.asarray(points, dtype=np.float64)
+    nearest = _distance_to_nearest(points64, samples) / bandwidth
     reach = np.sqrt(nearest**2 + 2 * NEGLIGIBLE) * (bandwidth * (1 + 1e-9))
-    start = np.searchsorted(samples, places - reach)
-    stop = np.searchsorted(samples, places + reach, side="right")
+    start = np.searchsorted(samples, points64 - reach)
+    stop = np.searchsorted(samples, points64 + reach, side="right")
     top = 0.5 * nearest**2
-    total = np.empty(len(places))
+    total = np.empty(len(points64))
     for pairs in pairs_of(start, stop):
-        distance = (places[pairs.point] - samples[pairs.sample]) / bandwidth
+        distance = (points64[pairs.point] - samples[pairs.sample]) / bandwidth
         total[pairs.points] = pairs.totals(np.exp(top[pairs.point] - 0.5 * distance**2))
     return np.log(total) - top - (LOG_SQRT_2PI + np.log(bandwidth) + np.log(len(samples)))
 

@@ -1,4 +1,4 @@
-"""Several tabulated densities, looked up together: few calls, each with much to do."""
+"""Many densities at many points by few NumPy calls, from the tables of these densities."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Lookup"]
 
 
 class Lookup:
-    """The tables of several densities, one after the other in common arrays.
+    """The tables of several densities, concatenated into common arrays.
 
-    NumPy holds Python's lock between its calls, and threads wait for it: an array of all nodes and
-    many points keeps them apart, where a call per node would bring them together.
+    Threads wait for the GIL between NumPy calls. One call for all nodes and many points waits
+    rarely; one call per node would wait often.
     """
 
     def __init__(self, tables: Sequence[DensityTable]) -> None:
@@ -26,49 +26,49 @@ class Lookup:
         self._per_unit = np.array([[table.pieces_per_unit] for table in tables])
         self._start = np.array([[table.first_piece] for table in tables])
         self._last = np.array([[len(table.row_of_piece) - 1.0] for table in tables])
-        self._pieces_before = _before([table.row_of_piece for table in tables])[:, None]
-        rows_before = _before([table.rows for table in tables])
+        self._pieces_before = _lengths_before([table.row_of_piece for table in tables])[:, None]
+        rows_before = _lengths_before([table.rows for table in tables])
         self._rows = np.concatenate([table.rows for table in tables])
         self._row_of_piece = np.concatenate(
             [table.row_of_piece + before for table, before in zip(tables, rows_before, strict=True)]
         )
 
     def log_density(self, points: NDArray[np.float32], scratch: Scratch) -> tuple[NDArray[np.float64], int]:
-        """(density, point) values -> (density, point) log densities, and how many of them had to be summed.
+        """(density, point) values -> (density, point) log densities, and how many of them were summed.
 
         The result is overwritten by the next call with the same scratch.
         """
-        place = scratch("place", points.shape, np.float64)
-        np.subtract(points, self._origin, out=place)
-        place *= self._per_unit
-        place += self._start
-        np.clip(place, 0, self._last, out=place)
+        position = scratch("position", points.shape, np.float64)
+        np.subtract(points, self._origin, out=position)
+        position *= self._per_unit
+        position += self._start
+        np.clip(position, 0, self._last, out=position)
         piece = scratch("piece", points.shape, np.intp)
-        np.copyto(piece, place, casting="unsafe")
-        place -= piece
+        np.copyto(piece, position, casting="unsafe")
+        position -= piece
         piece += self._pieces_before
-        # "clip" only because NumPy then takes straight into the array; every index is in range.
+        # With mode="clip" NumPy writes directly into ``out``; every index is in range anyway.
         row = np.take(self._row_of_piece, piece, out=scratch("row", points.shape, np.intp), mode="clip")
         cubic = scratch("cubic", (*points.shape, 4), np.float64)
         np.take(self._rows, row, axis=0, out=cubic, mode="clip")
-        result = np.multiply(cubic[..., 3], place, out=scratch("result", points.shape, np.float64))
+        result = np.multiply(cubic[..., 3], position, out=scratch("result", points.shape, np.float64))
         for power in (2, 1):
             result += cubic[..., power]
-            result *= place
+            result *= position
         result += cubic[..., 0]
         return result, self._fill(result, points)
 
     def _fill(self, result: NDArray[np.float64], points: NDArray[np.float32]) -> int:
-        """Put log densities where no piece of a table had one; returns how many had to be summed."""
+        """Fill in the log densities at points that no table covers; return how many were summed."""
         n_summed = 0
         missing = np.isnan(result)
         for index in np.flatnonzero(missing.any(axis=1)).tolist():
             chosen = np.flatnonzero(missing[index])
-            result[index, chosen], summed = self.tables[index].beyond(points[index, chosen])
+            result[index, chosen], summed = self.tables[index].log_density_uncovered(points[index, chosen])
             n_summed += summed
         return n_summed
 
 
-def _before(arrays: Sequence[NDArray]) -> NDArray[np.intp]:
-    """How long all arrays before each one are together."""
+def _lengths_before(arrays: Sequence[NDArray]) -> NDArray[np.intp]:
+    """(array,) total length of all arrays before each one."""
     return np.cumsum([0, *map(len, arrays)])[:-1]

@@ -1,4 +1,4 @@
-"""Pairs of points and samples, where each point meets a range of samples of its own."""
+"""Pairs of points and samples, where each point has its own range of samples."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from numpy.typing import NDArray
 __all__ = ["NEGLIGIBLE", "Pairs", "pairs_of"]
 
 NEGLIGIBLE = 45.0
-"""Kernels so much below the largest, in natural logarithms, are left out of sums: they add 3e-20 each."""
+"""Kernels whose log is this much below that of the largest are left out of sums: they add 3e-20 each."""
 
 PAIRS_AT_A_TIME = 2**19
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Some consecutive points, each with all of its samples."""
+    """The pairs of some consecutive points, each with all of its samples."""
 
     points: slice
     point: NDArray[np.intp]  # (pair,)
     sample: NDArray[np.intp]  # (pair,)
-    starts: NDArray[np.intp]  # where each point's pairs start
+    starts: NDArray[np.intp]  # (point,) index of each point's first pair
 
     def totals(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(pair,) values -> (point,) their sums."""
+        """(pair,) values -> (point,) sum over the pairs of each point."""
         return np.add.reduceat(values, self.starts)
 
 
 def pairs_of(start: NDArray[np.intp], stop: NDArray[np.intp]) -> Iterator[Pairs]:
-    """(point,) range of samples of each point, none of them empty -> all pairs, about so many at a time.
+    """(point,) start and stop of each point's non-empty range of samples -> all pairs, in groups of bounded size.
 
-    A point and all its samples stay together, however many these are.
+    All pairs of a point are in one group, so a group exceeds ``PAIRS_AT_A_TIME`` by at most one point.
     """
     ends = np.cumsum(stop - start)
     n_pairs = int(ends[-1]) if len(ends) else 0

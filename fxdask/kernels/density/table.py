@@ -1,26 +1,26 @@
-"""A kernel density as a table of its logarithm, with a bound on its error that follows from the samples.
+"""A kernel density as a table of its logarithm, with an error bound computed from the samples.
 
-In units of the bandwidth, seen from a node c of a grid of step w, the density of the samples t_q is
+In units of the bandwidth, near a node c of a grid of step w, the density of the samples t_q is
 
     g(c + x) = g(c) exp(m x - x^2 / 2) R(x),    R(x) = E[exp(x (d - m))],
 
-where d = t_q - c has weights exp(-d^2 / 2) and m is its mean. Of ln g the first factors are a
-parabola, and R is all that has to be approximated. It is smooth, at least 1 (Jensen), and its even
+where d = t_q - c has weights exp(-d^2 / 2) and m is its mean. The logarithm of the first factors is
+a parabola, so only R has to be approximated. R is smooth, at least 1 (Jensen), and its even
 derivatives E[(d - m)^j exp(x (d - m))] are log-convex in x: on the cell |x| <= w / 2 they are at
 most Q_j, the geometric mean of the value at c and the larger of those at the nodes on both sides.
-All of these are sums over the samples, taken at every node. Hence, with e = w / 2:
+All of these are sums over the samples, computed at every node. Hence, with e = w / 2:
 
-- R's Taylor polynomial of the central moments up to order p - 1 (p even) errs by at most
-  Q_p e^p / p!, and as R >= 1 that bounds the relative error too.
+- The error of R's Taylor polynomial of the central moments up to order p - 1 (p even) is at most
+  Q_p e^p / p!, and since R >= 1 this bounds the relative error too.
 - |R'| <= e Q_2, |R'''| <= sqrt(Q_2 Q_4), and differentiating ln R four times,
   |(ln R)''''| <= M = max(Q_4, 3 Q_2^2) + 4 e Q_2 sqrt(Q_2 Q_4) + 12 e^2 Q_2^3 + 6 e^4 Q_2^4.
-- A cell is cut into pieces of length h; on each, ln g is the cubic through four equidistant
-  values, which errs by at most 16/81 / 24 (h/2)^4 M, and passes on at most 1.64 times the
-  error of those values.
+- A cell is split into pieces of length h. On each, ln g is the cubic through four equidistant
+  values. Its error is at most 16/81 / 24 (h/2)^4 M, plus at most 1.64 times the error of those
+  values.
 
-A cell whose sum of these errors is above the limit, as in the middle of a wide gap between
-samples, is left out of the table, and so is what lies farther than REACH from all samples. Beyond
-the outermost samples :mod:`fxdask.kernels.tails` goes on; a point that has no cell at all is summed.
+A cell whose sum of these errors is above the limit, as in the middle of a wide gap between samples,
+is left out of the table, and so are cells farther than REACH from all samples. Beyond the outermost
+samples :mod:`fxdask.kernels.density.tails` is used; the density at any other point without a cell is summed.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from fxdask.kernels.density.tails import TAIL_ERROR, Tail, cubic_through_four, f
 __all__ = ["LARGEST_ERROR", "DensityTable"]
 
 LARGEST_ERROR = 4e-7
-"""What no table exceeds: relative to the density itself, so to its peak all the more."""
+"""Error bound of every table, relative to the density itself, so also relative to its peak."""
 
 CELL_ERROR = 0.75 * LARGEST_ERROR
 STEP = 0.5
 PIECES = 16
 ORDER = 12
 REACH = 6.0
-# Samples beyond this many steps of a node add less than exp(-48) of its density for each sample there is.
+# Samples beyond this many steps of a node add less than exp(-48) of its density, times the number of samples.
 FARTHEST = 24
 LONGEST_GRID = 2**12
 MOST_CELLS = 2**10
 SAMPLES_AT_A_TIME = 2**14
-# Of the coordinates, sums and coefficients, each some hundred operations long.
+# Rounding of the coordinates, sums and coefficients, each of which takes some hundred operations.
 ROUNDING = 1e-9
-# So many are summed sooner than those that count are found.
+# Up to this number, summing all samples is faster than finding the nearby ones.
 FEW_SAMPLES = 2**10
 LEBESGUE = 1.64
 
 
 class DensityTable:
-    """The log of one Gaussian kernel density, to be looked up (:class:`fxdask.kernels.lookup.Lookup`).
+    """The log of one Gaussian kernel density; :class:`fxdask.kernels.density.lookup.Lookup` evaluates it.
 
     Parameters
     ----------
@@ -70,10 +70,10 @@ class DensityTable:
     Attributes
     ----------
     error : float
-        Bound on the error of any log density it gives, besides rounding in proportion to that
-        log: the relative error of the density.
-    rows : (row, power) cubics of ln f along a piece; row 0, for points that have no piece, is NaN
-    row_of_piece : (piece,) which row, 0 for those left out and for the first and the last
+        Bound on the error of every log density, which is the relative error of the density;
+        rounding in proportion to the log density is not included.
+    rows : (row, power) cubics of ln f along a piece; row 0 is NaN, for points without a piece
+    row_of_piece : (piece,) index of the row; 0 for pieces left out, and for the first and the last piece
     origin, pieces_per_unit, first_piece : float
         A value z lies in piece ``(z - origin) * pieces_per_unit + first_piece``.
     """
@@ -82,11 +82,11 @@ class DensityTable:
         self.ascending = ascending
         self.bandwidth = bandwidth
         self._log_scale = LOG_SQRT_2PI + log(bandwidth) + log(len(ascending))
-        # From the middle sample: where the range is very long, the digits are needed there.
+        # The middle sample is the origin: if the range is very long, most digits are needed near it.
         self.origin = np.float64(ascending[len(ascending) // 2])
-        places = (ascending.astype(np.float64) - self.origin) / bandwidth
-        first, cells = _covered_cells(places)
-        coefficients, error = _cell_polynomials(places, cells + first)
+        positions = (ascending.astype(np.float64) - self.origin) / bandwidth
+        first, cells = _covered_cells(positions)
+        coefficients, error = _cell_polynomials(positions, cells + first)
         kept = error <= CELL_ERROR
         self.error = max(float(error[kept].max(initial=0.0)), TAIL_ERROR)
         coefficients = coefficients[kept].reshape(-1, 4)
@@ -101,18 +101,18 @@ class DensityTable:
 
     @property
     def n_bytes(self) -> int:
-        """Memory of the table, besides that of the samples."""
+        """Bytes of the table, without the samples."""
         return self.rows.nbytes + self.row_of_piece.nbytes
 
     @cached_property
     def _tails(self) -> tuple[Tail, Tail]:
-        """Below the first and above the last sample; made when a point first needs them."""
+        """The tails below the first and above the last sample, built on first use."""
         values = self.ascending.astype(np.float64)
         below, above = values - values[0], (values[-1] - values)[::-1]
         return Tail(below / self.bandwidth), Tail(above / self.bandwidth)
 
-    def beyond(self, points: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
-        """(point,) values without a cell -> (point,) log density by the tails or by summing, and how many of these."""
+    def log_density_uncovered(self, points: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
+        """(point,) values without a cell -> (point,) log density by the tails or by sums, and how many were summed."""
         result = np.full(len(points), np.nan)
         values, edges = points.astype(np.float64), self.ascending[[0, -1]].astype(np.float64)
         for side, sign in enumerate((-1, 1)):
@@ -127,16 +127,16 @@ class DensityTable:
         return result, len(missing)
 
 
-def _covered_cells(places: NDArray[np.float64]) -> tuple[int, NDArray[np.intp]]:
-    """(sample,) ascending places -> the node of cell 0, and the cells that lie within reach of a sample.
+def _covered_cells(positions: NDArray[np.float64]) -> tuple[int, NDArray[np.intp]]:
+    """(sample,) ascending positions -> node of cell 0, (cell,) indices of the cells within reach of a sample.
 
-    Where the samples' range is longer than any grid, only its middle is covered; where more cells
-    are within reach than a table holds, those with the most samples near are taken.
+    If the range of the samples is longer than the longest grid, only its middle is covered. If more
+    cells are within reach than a table may have, those with the most samples nearby are used.
     """
     margin, half = round(REACH / STEP), LONGEST_GRID // 2
-    first = int(max(np.rint(places[0] / STEP) - margin, -half))
-    last = int(min(np.rint(places[-1] / STEP) + margin, half))
-    counts = np.diff(np.searchsorted(places, (np.arange(first, last + 2) - 0.5) * STEP))
+    first = int(max(np.rint(positions[0] / STEP) - margin, -half))
+    last = int(min(np.rint(positions[-1] / STEP) + margin, half))
+    counts = np.diff(np.searchsorted(positions, (np.arange(first, last + 2) - 0.5) * STEP))
     total = np.concatenate([np.zeros(margin + 1, np.intp), np.cumsum(counts), np.full(margin, counts.sum())])
     near = total[2 * margin + 1 :] - total[: -2 * margin - 1]
     cells = np.flatnonzero(near)
@@ -146,31 +146,31 @@ def _covered_cells(places: NDArray[np.float64]) -> tuple[int, NDArray[np.intp]]:
 
 
 def _cell_polynomials(
-    places: NDArray[np.float64], nodes: NDArray[np.intp]
+    positions: NDArray[np.float64], nodes: NDArray[np.intp]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(sample,) places, (cell,) nodes -> (cell, piece, power) cubics of ln g, and (cell,) bounds on their errors."""
+    """(sample,) positions, (cell,) nodes -> (cell, piece, power) cubics of ln g, (cell,) bounds on their errors."""
     wanted = np.unique(np.concatenate([nodes - 1, nodes, nodes + 1]))
-    sums = _node_sums(places, wanted)
+    sums = _node_sums(positions, wanted)
     at = np.searchsorted(wanted, nodes)
     total, around_node = sums[at, 0], sums[at] / sums[at, :1]
     mean = around_node[:, 1]
     moments = _recentred(around_node, -mean)
-    sibling_url = [
+    adjacent = [
         _recentred(sums[at + side] / total[:, None], side * STEP - mean)
         * np.exp(STEP**2 / 2 - side * STEP * mean)[:, None]
         for side in (-1, 1)
     ]
-    worst = np.sqrt(moments.clip(0) * np.maximum(*sibling_url).clip(0))
+    worst = np.sqrt(moments.clip(0) * np.maximum(*adjacent).clip(0))
     taylor = moments[:, :ORDER] / [factorial(j) for j in range(ORDER)]
     x = np.linspace(-STEP / 2, STEP / 2, 3 * PIECES + 1)
     values = np.log(taylor @ np.power.outer(x, np.arange(ORDER)).T)
     values += np.log(total)[:, None] + mean[:, None] * x - x**2 / 2
     of_piece = values[:, 3 * np.arange(PIECES)[:, None] + np.arange(4)]
-    return of_piece @ cubic_through_four().T, _cell_errors(worst, len(places))
+    return of_piece @ cubic_through_four().T, _cell_errors(worst, len(positions))
 
 
 def _cell_errors(worst: NDArray[np.float64], n_samples: int) -> NDArray[np.float64]:
-    """(cell, order) Q of even orders -> (cell,) bound on the error of ln g; the module's first lines derive it."""
+    """(cell, order) Q of even orders -> (cell,) bound on the error of ln g, derived in the module docstring."""
     half, second, fourth = STEP / 2, worst[:, 2], worst[:, 4]
     of_taylor = worst[:, ORDER] * half**ORDER / factorial(ORDER)
     of_cubic = 16 / 81 / 24 * (STEP / PIECES / 2) ** 4 * fourth_derivative_bound(second, fourth, half)
@@ -179,28 +179,30 @@ def _cell_errors(worst: NDArray[np.float64], n_samples: int) -> NDArray[np.float
     return LEBESGUE * (of_taylor / (1 - np.minimum(of_taylor, 0.5)) + dropped + rounding) + of_cubic
 
 
-def _node_sums(places: NDArray[np.float64], nodes: NDArray[np.intp]) -> NDArray[np.float64]:
-    """(sample,) ascending places, (node,) ascending -> (node, power) sums of d^j exp(-d^2 / 2), d = place - node.
+def _node_sums(positions: NDArray[np.float64], nodes: NDArray[np.intp]) -> NDArray[np.float64]:
+    """(sample,) ascending positions, (node,) -> (node, power) sums of d^j exp(-d^2 / 2), d = position - node.
 
     With a sample at b w + r and a node at i w, k = b - i, the weight exp(-(k w + r)^2 / 2) is
-    exp(-(k w)^2 / 2) exp(-w r)^k exp(-r^2 / 2): two exponentials for each sample, and products.
+    exp(-(k w)^2 / 2) exp(-w r)^k exp(-r^2 / 2): two exponentials per sample, and products.
     """
     lowest, highest = int(nodes[0]) - FARTHEST, int(nodes[-1]) + FARTHEST
-    bins, of_bin = _bin_sums(places, lowest, highest)
-    carried = of_bin.transpose(1, 0, 2) @ _steps_apart()
+    bins, of_bin = _bin_sums(positions, lowest, highest)
+    carried = of_bin.transpose(1, 0, 2) @ _bin_to_node_factors()
     on_grid = np.zeros((highest + FARTHEST - (lowest - FARTHEST) + 1, ORDER + 1))
     for k, of_step in zip(range(-FARTHEST, FARTHEST + 1), carried, strict=True):
         on_grid[bins - k - (lowest - FARTHEST)] += of_step
     return on_grid[nodes - (lowest - FARTHEST)]
 
 
-def _bin_sums(places: NDArray[np.float64], lowest: int, highest: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """(sample,) ascending places -> the bins that hold any, (bin, k, power) sums of r^j exp(-w r)^k exp(-r^2 / 2)."""
-    places = places[slice(*np.searchsorted(places, [(lowest - 0.5) * STEP, (highest + 0.5) * STEP]))]
-    all_bins = np.rint(places / STEP).astype(np.intp)
+def _bin_sums(
+    positions: NDArray[np.float64], lowest: int, highest: int
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """(sample,) ascending positions -> (bin,) non-empty bins, (bin, k, power) sums of r^j exp(-w r)^k exp(-r^2 / 2)."""
+    positions = positions[slice(*np.searchsorted(positions, [(lowest - 0.5) * STEP, (highest + 0.5) * STEP]))]
+    all_bins = np.rint(positions / STEP).astype(np.intp)
     bins = all_bins[np.flatnonzero(np.diff(all_bins, prepend=all_bins[0] - 1))]
     sums = np.zeros((len(bins), 2 * FARTHEST + 1, ORDER + 1))
-    for start, weights, powers in _weights_and_powers(places, all_bins):
+    for start, weights, powers in _weights_and_powers(positions, all_bins):
         inside = all_bins[start : start + weights.shape[1]]
         edges = np.flatnonzero(np.diff(inside, prepend=inside[0] - 1, append=inside[-1] + 1))
         first = int(np.searchsorted(bins, inside[0]))
@@ -210,22 +212,22 @@ def _bin_sums(places: NDArray[np.float64], lowest: int, highest: int) -> tuple[N
 
 
 def _weights_and_powers(
-    places: NDArray[np.float64], bins: NDArray[np.intp]
+    positions: NDArray[np.float64], bins: NDArray[np.intp]
 ) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.float64]]]:
-    """Samples, a few at a time -> where they start, (k, sample) exp(-w r)^k exp(-r^2 / 2), and (power, sample) r^j."""
-    for start in range(0, len(places), SAMPLES_AT_A_TIME):
+    """Samples in groups -> index of the first one, (k, sample) exp(-w r)^k exp(-r^2 / 2), (power, sample) r^j."""
+    for start in range(0, len(positions), SAMPLES_AT_A_TIME):
         part = slice(start, start + SAMPLES_AT_A_TIME)
-        rest = places[part] - bins[part] * STEP
-        weights = np.empty((2 * FARTHEST + 1, len(rest)))
-        weights[FARTHEST] = np.exp(-0.5 * rest**2)
+        remainder = positions[part] - bins[part] * STEP
+        weights = np.empty((2 * FARTHEST + 1, len(remainder)))
+        weights[FARTHEST] = np.exp(-0.5 * remainder**2)
         for sign in (-1, 1):
-            ratio = np.exp(-sign * STEP * rest)
+            ratio = np.exp(-sign * STEP * remainder)
             for k in range(1, FARTHEST + 1):
                 np.multiply(weights[FARTHEST + sign * (k - 1)], ratio, out=weights[FARTHEST + sign * k])
-        powers = np.empty((ORDER + 1, len(rest)))
+        powers = np.empty((ORDER + 1, len(remainder)))
         powers[0] = 1
         for j in range(1, ORDER + 1):
-            np.multiply(powers[j - 1], rest, out=powers[j])
+            np.multiply(powers[j - 1], remainder, out=powers[j])
         yield start, weights, powers
 
 
@@ -238,14 +240,14 @@ def _recentred(sums: NDArray[np.float64], shift: NDArray[np.float64]) -> NDArray
 
 @cache
 def _binomials() -> tuple[NDArray[np.float64], NDArray[np.intp]]:
-    """(l, j) binomial coefficients j over l, and the exponents j - l where these are not zero."""
+    """(l, j) binomial coefficients j over l, (l, j) exponents j - l where these coefficients are not zero."""
     lower, upper = np.indices((ORDER + 1, ORDER + 1))
     return comb(upper, lower), np.maximum(upper - lower, 0)
 
 
 @cache
-def _steps_apart() -> NDArray[np.float64]:
-    """(k, l, j) for k steps between node and bin: a bin's sums of r^l -> a node's of (k w + r)^j exp(-(k w)^2 / 2)."""
+def _bin_to_node_factors() -> NDArray[np.float64]:
+    """(k, l, j) factors from a bin's sums of r^l to a node's sums of (k w + r)^j exp(-(k w)^2 / 2), k steps apart."""
     distance = np.arange(-FARTHEST, FARTHEST + 1) * STEP
     binomials, exponents = _binomials()
     powers = np.power.outer(distance, np.arange(ORDER + 1))[:, exponents]

@@ -1,14 +1,15 @@
 """A kernel density beyond its outermost sample, as a table of its logarithm.
 
-At a distance u beyond the edge, in units of the bandwidth, a density of samples s_q behind the edge is
+The edge is the outermost sample. In units of the bandwidth, the density at a distance u beyond the edge,
+of samples at distances s_q behind it, is
 
     ln g = -u^2 / 2 + T(u),    T(u) = ln sum_q exp(-s_q^2 / 2 - u s_q).
 
-T falls from about ln v to the log of how many samples stand at the edge itself, and it varies on
-the scale of u: cells are the 32 equal parts of every octave, whose number stands in the leading bits
-of u. On each, T is the cubic through four equidistant exact values. Its error follows as in
-:mod:`fxdask.kernels.table`, from the moments of s at both ends of the cell; cells whose bound is
-too large are left out. Far enough out, where exp(-u s) of the second sample is nothing, T is constant.
+T falls from about ln v to the log of the number of samples at the edge itself, and it varies on
+the scale of u. So each octave of u has 32 equal cells, and the leading bits of u are the index of its
+cell. On each cell, T is the cubic through four equidistant exact values. Its error bound follows as
+in :mod:`fxdask.kernels.density.table`, from the moments of s at both ends of the cell; cells whose bound
+is too large are left out. Far out, where exp(-u s) of the second sample is negligible, T is constant.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ START = 4.0
 CELLS_PER_OCTAVE = 32
 BITS_BELOW_A_CELL = 52 - 5
 MOST_OCTAVES = 64
-# Of the sums, of the kernels that they leave out, and of the cubics' coefficients.
+# Errors of the sums, of the kernels that they leave out, and of the cubics' coefficients.
 ROUNDING = 1e-9
 
 
@@ -50,23 +51,23 @@ class Tail:
         log_sums = log_sums.reshape(-1, 4)
         cubics = log_sums @ cubic_through_four().T
         cubics[_errors(log_sums, moments.reshape(-1, 4, 5), np.diff(edges)) > TAIL_ERROR] = np.nan
-        # From the last edge on T is constant, unless the octaves came to their end before.
-        ends = len(edges) - 1 < MOST_OCTAVES * CELLS_PER_OCTAVE
-        beyond = [log(n_at_edge) if ends else np.nan, 0.0, 0.0, 0.0]
+        # From the last edge on T is constant, unless the number of octaves was limited before.
+        reaches_constant = len(edges) - 1 < MOST_OCTAVES * CELLS_PER_OCTAVE
+        beyond = [log(n_at_edge) if reaches_constant else np.nan, 0.0, 0.0, 0.0]
         self._cubics = np.concatenate([cubics, [beyond]])
         self._edges = edges
         self._per_width = np.append(1 / np.diff(edges), 0.0)
 
     def log_sum(self, distance: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(point,) distances beyond the edge, ``start`` or more -> (point,) ln g; NaN where no cell is good enough."""
+        """(point,) distances beyond the edge, ``start`` or more -> (point,) ln g; NaN where no cell covers them."""
         cell = (distance.view(np.int64) >> BITS_BELOW_A_CELL) - _FIRST_CELL
         np.minimum(cell, len(self._edges) - 1, out=cell)
-        place = (distance - self._edges[cell]) * self._per_width[cell]
+        position = (distance - self._edges[cell]) * self._per_width[cell]
         cubics = self._cubics[cell]
-        result = cubics[:, 3] * place
+        result = cubics[:, 3] * position
         for power in (2, 1):
             result += cubics[:, power]
-            result *= place
+            result *= position
         result += cubics[:, 0]
         return result - 0.5 * distance**2
 
@@ -75,7 +76,7 @@ _FIRST_CELL = int(np.float64(START).view(np.int64)) >> BITS_BELOW_A_CELL
 
 
 def _cell_edges(second: float, n_samples: int) -> NDArray[np.float64]:
-    """Distance of the first sample behind the edge -> the cells' edges, up to where that sample counts no more."""
+    """Distance of the first sample behind the edge -> edges of the cells, up to where that sample is negligible."""
     last = np.float64((NEGLIGIBLE + log(n_samples)) / float(second))
     n_cells = 0
     if last > START:
@@ -85,7 +86,7 @@ def _cell_edges(second: float, n_samples: int) -> NDArray[np.float64]:
 
 
 def _sums(behind: NDArray[np.float64], points: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(sample,) distances behind the edge, (point,) beyond it -> (point,) T, and (point, power) moments 0 to 4 of s."""
+    """(sample,) distances behind the edge, (point,) beyond it -> (point,) T, (point, power) moments 0 to 4 of s."""
     reach = 2 * NEGLIGIBLE / (points + np.sqrt(points**2 + 2 * NEGLIGIBLE))
     stop = np.searchsorted(behind, reach, side="right")
     sums = np.empty((len(points), 5))
@@ -103,7 +104,7 @@ def _errors(
 ) -> NDArray[np.float64]:
     """(cell, 4) T, (cell, 4, power) moments of s at the four points -> (cell,) bound on the cubics' error."""
     first, last, mean = moments[:, 0], moments[:, 3], moments[:, 0, 1]
-    # exp(-x (s - mean)) carries the weights of the first point to those of the last.
+    # The factor exp(-x (s - mean)) turns the weights of the first point into those of the last.
     carried = np.exp(log_sums[:, 3] - log_sums[:, 0] + width * mean)
     second = np.maximum(_about(first, mean, 2), _about(last, mean, 2) * carried)
     fourth = np.maximum(_about(first, mean, 4), _about(last, mean, 4) * carried)
@@ -126,7 +127,7 @@ def fourth_derivative_bound(
 
 
 def _about(moments: NDArray[np.float64], centre: NDArray[np.float64], order: int) -> NDArray[np.float64]:
-    """(cell, power) moments about 0 -> (cell,) the moment of this even order about the centre."""
+    """(cell, power) moments about 0 -> (cell,) moment of this even order about the centre."""
     one, two, three, four = moments[:, 1:].T
     if order == 2:
         result = two - 2 * centre * one + centre**2

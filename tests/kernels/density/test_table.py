@@ -93,7 +93,7 @@ def test_bounds_hold_where_errors_are_large_and_are_not_far_off(order, pieces, m
     monkeypatch.setattr(table_module, "ORDER", order)
     monkeypatch.setattr(table_module, "PIECES", pieces)
     monkeypatch.setattr(table_module, "CELL_ERROR", np.inf)
-    for cached in (table_module._binomials, table_module._steps_apart):
+    for cached in (table_module._binomials, table_module._bin_to_node_factors):
         cached.cache_clear()
     try:
         for kind in ("normal", "repeated", "clusters"):
@@ -103,7 +103,7 @@ def test_bounds_hold_where_errors_are_large_and_are_not_far_off(order, pieces, m
             error = np.abs(look_up(table, points)[0] - log_density(points, values, bandwidth)).max()
             assert 1e-8 < error <= table.error < 1_000 * error
     finally:
-        for cached in (table_module._binomials, table_module._steps_apart):
+        for cached in (table_module._binomials, table_module._bin_to_node_factors):
             cached.cache_clear()
 
 
@@ -123,9 +123,9 @@ def test_a_table_of_few_cells_keeps_the_crowded_ones(monkeypatch):
     got, n_summed = look_up(table, points)
     assert n_summed == 0
     far = np.array([500.1, -499.9], np.float32)
-    sibling_url, n_summed = look_up(table, far)
+    found_far, n_summed = look_up(table, far)
     assert n_summed == 2
-    for found, at in ((got, points), (sibling_url, far)):
+    for found, at in ((got, points), (found_far, far)):
         np.testing.assert_allclose(found, log_density(at, values, 0.3), atol=LARGEST_ERROR)
 
 
