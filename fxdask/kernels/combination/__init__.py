@@ -1,1 +1,1 @@
-"""Rules that combine densities into class scores: one file a rule, one table of all."""
+"""Rules that combine densities into class scores: one file per rule, one table of all rules."""

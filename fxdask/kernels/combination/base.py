@@ -1,4 +1,4 @@
-"""What a combination rule is: which densities a class uses, and how they become its score."""
+"""The interface of a combination rule: which densities a class uses, and how they become its score."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["ClassNodes", "CombinationRule"]
 
 @dataclass(frozen=True)
 class ClassNodes:
-    """What a rule may know of one class at the nodes that the class uses."""
+    """The parameters of one class at the nodes that it uses."""
 
     spread: NDArray[np.float64]
     """(used node,)"""
     bandwidth: NDArray[np.float64]
     """(used node,)"""
     learned: Mapping[str, NDArray] = field(default_factory=dict)
-    """What the rule learned from the training values, by name; the first axis is the class's."""
+    """Arrays that the rule learned from the training values, by name, already indexed by this class."""
 
 
 class CombinationRule(ABC):
@@ -30,32 +30,32 @@ class CombinationRule(ABC):
 
     name: ClassVar[str]
     stored_arrays: ClassVar[tuple[str, ...]] = ()
-    """Names of what :meth:`learn` gives; a store keeps them under ``selected/``, see ``store/layout.py``."""
+    """Names of the arrays that :meth:`learn` returns; a store keeps them under ``selected/`` (``store/layout.py``)."""
 
     @abstractmethod
     def used_nodes(self, member: NDArray[np.bool_]) -> list[list[int]]:
-        """(class, u) which class selected which node -> of each class the nodes whose densities it uses."""
+        """(class, u) whether a class selected a node -> for each class the indices u whose densities it uses."""
 
     @abstractmethod
     def n_densities(self, n_classes: int, n_selected: int, n_nodes: int) -> int:
-        """How many densities, each of one class at one node, labelling looks up at most: for the plan."""
+        """The largest number of densities, each of one class at one node, that labelling may look up; for the plan."""
 
     def learn(self, values: NDArray[np.float32], class_slices: Sequence[slice]) -> dict[str, NDArray]:
-        """(u, sample) training values by class, in the order of the samples -> what joining needs, by name."""
+        """(u, sample) training values ordered by class, not sorted by value -> (class, ...) arrays by name."""
         return {}
 
     @abstractmethod
     def join(self, terms: NDArray[np.float64], nodes: ClassNodes) -> NDArray[np.float64]:
-        """(used node, sample) log densities of one class, which may be overwritten -> (sample,) log score.
+        """(used node, sample) log densities of one class, may be overwritten -> (sample,) log score without the prior.
 
-        The prior is not in it. Rows are added one after the other, because a sum along the first
-        axis would be rounded differently for one sample alone.
+        An implementation must add row by row, because NumPy's sum along the first axis may round
+        differently for a single sample.
         """
 
     @abstractmethod
     def error_bound(self, errors: Sequence[float]) -> float:
-        """Bounds on the errors of one class's log densities -> bound on the error of its log score."""
+        """Error bounds of one class's log densities -> error bound of its log score."""
 
     @abstractmethod
     def rounding_growth(self, n_terms: int) -> int:
-        """How many times the rounding of one log density a log score of so many of them may have."""
+        """Number of log densities -> the rounding of their log score as a multiple of the rounding of one."""

@@ -1,4 +1,4 @@
-"""The sum of log densities over all classes' selected nodes."""
+"""The sum of log densities over the selected nodes of all classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["LogRule"]
 
 
 class LogRule(CombinationRule):
-    """``sum_j ln f_j`` over the nodes that any class selected."""
+    """``sum_j ln f_j`` over the nodes that at least one class selected."""
 
     name = "log"
 
@@ -22,7 +22,7 @@ class LogRule(CombinationRule):
         return [list(range(member.shape[1])) for _ in member]
 
     def n_densities(self, n_classes: int, n_selected: int, n_nodes: int) -> int:
-        """Every class at every class's nodes."""
+        """Every class uses the selected nodes of all classes."""
         return n_classes * min(n_nodes, n_selected * n_classes)
 
     def join(self, terms: NDArray[np.float64], nodes: ClassNodes) -> NDArray[np.float64]:
@@ -30,9 +30,9 @@ class LogRule(CombinationRule):
         return sum(terms, np.zeros(terms.shape[1]))
 
     def error_bound(self, errors: Sequence[float]) -> float:
-        """Errors of logarithms add up."""
+        """The errors of the logarithms add up."""
         return sum(errors)
 
     def rounding_growth(self, n_terms: int) -> int:
-        """Every term is rounded."""
+        """The rounding of all terms adds up."""
         return n_terms

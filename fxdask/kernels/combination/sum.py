@@ -18,24 +18,24 @@ class SumRule(CombinationRule):
     name = "sum"
 
     def used_nodes(self, member: NDArray[np.bool_]) -> list[list[int]]:
-        """Each class uses its own nodes."""
+        """Each class uses the nodes that it selected."""
         return [np.flatnonzero(of_class).tolist() for of_class in member]
 
     def n_densities(self, n_classes: int, n_selected: int, n_nodes: int) -> int:
-        """One class at one node."""
+        """Each class uses its own nodes only."""
         return n_classes * n_selected
 
     def join(self, terms: NDArray[np.float64], nodes: ClassNodes) -> NDArray[np.float64]:
-        """The log of the sum, relative to the largest term, so that it never underflows."""
+        """The log of the sum, computed relative to the largest term so that it never underflows."""
         top = terms.max(axis=0)
         terms -= top
         total = sum(np.exp(terms, out=terms), np.zeros_like(top))
         return np.log(total, out=total) + top
 
     def error_bound(self, errors: Sequence[float]) -> float:
-        """A sum of densities is off by no larger a share than the worst of them."""
+        """The relative error of a sum of densities is at most the largest relative error of its terms."""
         return max(errors)
 
     def rounding_growth(self, n_terms: int) -> int:
-        """The largest term alone sets the size of the logarithm."""
+        """The largest term alone determines the rounding of the logarithm."""
         return 1

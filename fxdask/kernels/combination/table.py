@@ -1,4 +1,4 @@
-"""The one table of all combination rules."""
+"""The table of all combination rules."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ __all__ = ["COMBINATIONS"]
 COMBINATIONS: Mapping[str, CombinationRule] = MappingProxyType(
     {rule.name: rule for rule in (SumRule(), ScaledRule(), LogRule())}
 )
-"""Every combination rule by its name; read-only."""
+"""All combination rules by name; read-only."""

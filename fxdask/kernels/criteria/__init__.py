@@ -1,1 +1,1 @@
-"""Criteria that rank columns: one file a family, one table of all."""
+"""Criteria that rank columns: one file per family, one table of all criteria."""

@@ -1,4 +1,4 @@
-"""What a criterion is: a score of columns, and what has to be measured for it."""
+"""The interface of a criterion: a score of columns, and the measurements that it needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Scores = NDArray[np.float64]
 
 
 class Need(Enum):
-    """What a criterion has to know of the columns that it scores."""
+    """Measurements of columns that a criterion may need."""
 
     LOCATION_AND_SPREAD = "location and spread"
     MOMENTS = "moments"
@@ -27,22 +27,22 @@ class Need(Enum):
 
 @dataclass(frozen=True)
 class Measurements:
-    """What was measured of some columns, as far as criteria asked for it."""
+    """Measurements of some columns, the input of a criterion."""
 
     statistics: ClassStatistics
     priors: Scores
     """(class,) priors."""
     tolerance: Scores
-    """(column,) spread at or below which a column counts as constant."""
+    """(column,) spread at or below which a column is treated as constant."""
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """One way to score columns: larger is better, and -inf is never selected."""
+    """A score of columns: larger is better, and a column with -inf is never selected."""
 
     name: str
     needs: frozenset[Need]
     score: Callable[[Measurements], Scores]
     """Measurements -> (class, column) scores."""
     summary: str
-    """One line for people."""
+    """One line for users."""

@@ -1,4 +1,4 @@
-"""Fisher's criterion and the extended one: location and spread -> one score per class and column."""
+"""Fisher's criterion and the extended one: (class, column) location and spread -> (class, column) scores."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["EXTENDED_FISHER", "FISHER", "extended_fisher", "fisher", "fisher_rat
 
 
 def fisher_ratio(location: Scores, spread: Scores, k: int, j: int, tolerance: Scores) -> Scores:
-    """(class, column) location and spread, two classes -> (column,) F; -inf where both are the same constant.
+    """(class, column) location and spread, two classes -> (column,) F; -inf where both classes are the same constant.
 
     ``F = (mu_k - mu_j)^2 / (sigma_k^2 + sigma_j^2)``
     """
     difference = location[k] - location[j]
     variance = spread[k] ** 2 + spread[j] ** 2
-    apart = np.where(np.abs(difference) > tolerance, np.inf, -np.inf)
-    return np.divide(difference**2, variance, out=apart, where=variance > 0)
+    if_constant = np.where(np.abs(difference) > tolerance, np.inf, -np.inf)
+    return np.divide(difference**2, variance, out=if_constant, where=variance > 0)
 
 
 def threshold(spread: Scores, priors: Scores, k: int, j: int) -> Scores:
@@ -34,34 +34,34 @@ def threshold(spread: Scores, priors: Scores, k: int, j: int) -> Scores:
 
 
 def extended_fisher(measured: Measurements) -> Scores:
-    """Measurements -> (class, column) D, the smallest over the other classes.
+    """Measurements -> (class, column) D, the minimum over the other classes.
 
-    ``D^{k|j} = F_kj - T^{k|j}``; larger is better, and D > 0 where the class's own density is,
-    on average over the class, the larger one.
+    ``D^{k|j} = F_kj - T^{k|j}``; larger is better. D > 0 where, on average over the samples of the
+    class, its own density is larger than that of the other class.
     """
     statistics = measured.statistics
 
     def divergence(k: int, j: int) -> Scores:
         ratio = fisher_ratio(statistics.location, statistics.spread, k, j, measured.tolerance)
-        # Where both are the same constant, F and T are both -inf: D stays -inf instead of becoming NaN.
-        never = np.full_like(ratio, -np.inf)
+        # If both classes are the same constant, F and T are both -inf; D must be -inf too, not NaN.
+        default = np.full_like(ratio, -np.inf)
         subtracted = threshold(statistics.spread, measured.priors, k, j)
-        return np.subtract(ratio, subtracted, out=never, where=ratio > -np.inf)
+        return np.subtract(ratio, subtracted, out=default, where=ratio > -np.inf)
 
-    return _smallest_over_pairs(divergence, *statistics.location.shape)
+    return _minimum_over_other_classes(divergence, *statistics.location.shape)
 
 
 def fisher(measured: Measurements) -> Scores:
-    """Measurements -> (class, column) F, the smallest over the other classes."""
+    """Measurements -> (class, column) F, the minimum over the other classes."""
     statistics = measured.statistics
 
     def ratio(k: int, j: int) -> Scores:
         return fisher_ratio(statistics.location, statistics.spread, k, j, measured.tolerance)
 
-    return _smallest_over_pairs(ratio, *statistics.location.shape)
+    return _minimum_over_other_classes(ratio, *statistics.location.shape)
 
 
-def _smallest_over_pairs(score: Callable[[int, int], Scores], n_classes: int, n_columns: int) -> Scores:
+def _minimum_over_other_classes(score: Callable[[int, int], Scores], n_classes: int, n_columns: int) -> Scores:
     scores = np.full((n_classes, n_columns), np.inf)
     for k in range(n_classes):
         for j in range(n_classes):
@@ -74,11 +74,11 @@ EXTENDED_FISHER = Criterion(
     "extended_fisher",
     frozenset({Need.LOCATION_AND_SPREAD}),
     extended_fisher,
-    "tells classes apart by their means and by their variances",
+    "separates classes by their means and by their variances",
 )
 FISHER = Criterion(
     "fisher",
     frozenset({Need.LOCATION_AND_SPREAD}),
     fisher,
-    "tells classes apart by their means alone",
+    "separates classes by their means alone",
 )

@@ -1,4 +1,4 @@
-"""The one table of all criteria."""
+"""The table of all criteria."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ from fxdask.kernels.criteria.fisher import EXTENDED_FISHER, FISHER
 __all__ = ["CRITERIA"]
 
 CRITERIA: Mapping[str, Criterion] = MappingProxyType({one.name: one for one in (EXTENDED_FISHER, FISHER)})
-"""Every criterion by its name; read-only, because workers have the table of their own installation."""
+"""All criteria by name; read-only, because a change in one process would not reach the workers."""
