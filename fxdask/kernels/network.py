@@ -1,4 +1,4 @@
-"""The parts of a fitted network: the selected nodes with their training values, bandwidths and priors."""
+"""The parameters of a fitted network: the selected nodes with their training values, bandwidths and priors."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["DensityOptions", "NetworkParameters", "SelectedNodes", "assemble"]
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkParameters:
-    """What labelling needs, and no more.
+    """The parameters that labelling needs.
 
-    ``u`` counts the union of all classes' selected nodes; ``member[k, u]`` says whether node u
-    was selected for class k.
+    ``u`` is the index of a node in the union of all classes' selected nodes; ``member[k, u]`` is
+    whether class k selected node u.
     """
 
     preprocessing: Preprocessing
@@ -37,33 +37,33 @@ class NetworkParameters:
     log_priors: NDArray[np.float64]  # (class,)
     rule: CombinationRule
     learned: Mapping[str, NDArray] = field(default_factory=dict)
-    """What the rule learned from the training values: by name, (class, ...) each."""
+    """Arrays that the rule learned from the training values, by name; each has the shape (class, ...)."""
 
     @property
     def n_features(self) -> int:
-        """Features of a sample."""
+        """Number of features of a sample."""
         return self.weights.shape[1]
 
     @property
     def n_classes(self) -> int:
-        """Classes to choose from."""
+        """Number of classes."""
         return len(self.log_priors)
 
     def used_nodes(self) -> list[list[int]]:
-        """Of each class, the nodes whose densities make up its score."""
+        """For each class, the nodes whose densities make up its score."""
         return self.rule.used_nodes(self.member)
 
     def ascending(self, k: int, u: int) -> NDArray[np.float32]:
-        """(sample,) the training values of one class at one node."""
+        """(sample,) training values of one class at one node, ascending."""
         return self.projections[u, self.class_slices[k]]
 
     def class_nodes(self, k: int, used: list[int]) -> ClassNodes:
-        """What the rule may know of one class."""
+        """The parameters of one class that the rule uses."""
         learned = {name: values[k] for name, values in self.learned.items()}
         return ClassNodes(self.spread[k, used], self.bandwidth[k, used], learned)
 
     def digest(self, density: str) -> str:
-        """Digest of everything that scores depend on."""
+        """SHA-256 digest of everything that scores depend on."""
         found = hashlib.sha256(f"{self.rule.name} {density} {self.class_slices}".encode())
         before = self.preprocessing
         found.update(f"{before.normalize} {before.shift.dtype} {before.largest}".encode())
@@ -76,7 +76,7 @@ class NetworkParameters:
 
 @dataclass(frozen=True)
 class DensityOptions:
-    """How wide the kernels are, and how densities make up a score."""
+    """The options for bandwidths, and the rule that combines densities into a score."""
 
     bandwidth: str | float
     bandwidth_spread: str
@@ -86,14 +86,14 @@ class DensityOptions:
 
 @dataclass(frozen=True)
 class SelectedNodes:
-    """Nodes that some class selected: their indices, weights and training values."""
+    """The nodes that at least one class selected: their indices, weights and training values."""
 
     nodes: NDArray[np.int64]
     """(u,) in rising order"""
     weights: NDArray[np.float32]
     """(u, feature)"""
     values: NDArray[np.float32]
-    """(u, sample) by class, in the order of the samples"""
+    """(u, sample) ordered by class, and within a class in the order of the samples"""
     class_slices: list[slice]
 
 
@@ -104,9 +104,9 @@ def assemble(
     priors: NDArray[np.float64],
     options: DensityOptions,
 ) -> tuple[NetworkParameters, dict[str, int]]:
-    """Selected nodes, (class, rank) choice -> the network's parameters, and how often a fallback was needed.
+    """Selected nodes, (class, rank) chosen nodes -> the network's parameters, and how often each fallback was used.
 
-    The values are sorted within each class, in place, after the rule has learned from them.
+    The rule learns from the values first; then they are sorted within each class, in place.
     """
     learned = options.rule.learn(selected.values, selected.class_slices)
     tolerance = node_tolerance(selected.weights, preprocessing.largest)

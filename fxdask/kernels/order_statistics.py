@@ -1,4 +1,4 @@
-"""Rows of values that can be asked for their order statistics and exact sums."""
+"""Order statistics and exact sums of rows of values."""
 
 from __future__ import annotations
 
@@ -14,53 +14,54 @@ __all__ = ["Ordered", "SortedRows"]
 
 
 class Ordered(Protocol):
-    """(row, value) values, of which only these are known."""
+    """(row, value) values, through the queries that location and spread need."""
 
     @property
     def count(self) -> int:
-        """Values of a row."""
+        """Number of values in a row."""
 
     def at(self, position: int) -> NDArray[np.float32]:
-        """(row,) the value at this place of the sorted row."""
+        """(row,) value at this index of the sorted row."""
 
     def median_distance(self, centre: NDArray[np.float32]) -> NDArray[np.float64]:
-        """(row,) the median of the distances from the row's centre, each rounded to float32."""
+        """(row,) centre -> (row,) median of the distances from it, each distance rounded to float32."""
 
     def total(self, trimmed: int = 0) -> NDArray[np.float64]:
-        """(row,) the sum, without so many of the lowest and as many of the highest, rounded once."""
+        """(row,) sum without the ``trimmed`` lowest and the ``trimmed`` highest values, rounded once."""
 
     def moments(self) -> tuple[list[Fraction], list[Fraction]]:
-        """(row,) the sum and the sum of squares, exactly."""
+        """(row,) exact sums and exact sums of squares."""
 
     def take(self, rows: NDArray[np.intp]) -> Self:
-        """The same of these rows only."""
+        """These rows only."""
 
 
 class SortedRows:
-    """(row, value) values, every row sorted."""
+    """(row, value) values in memory, every row sorted."""
 
     def __init__(self, values: NDArray[np.float32]) -> None:
         self.values = values
 
     @property
     def count(self) -> int:
-        """Values of a row."""
+        """Number of values in a row."""
         return self.values.shape[1]
 
     def at(self, position: int) -> NDArray[np.float32]:
-        """(row,) the value at this place of the sorted row."""
+        """(row,) value at this index of the sorted row."""
         return self.values[:, position]
 
     def take(self, rows: NDArray[np.intp]) -> SortedRows:
-        """The same of these rows only."""
+        """These rows only."""
         return SortedRows(self.values[rows])
 
     def median_distance(self, centre: NDArray[np.float32]) -> NDArray[np.float64]:
-        """(row,) the median of the distances from the row's centre, each rounded to float32.
+        """(row,) centre -> (row,) median of the distances from it, each distance rounded to float32.
 
-        The values nearest to the centre stand side by side. Of all windows of their number theirs
-        has the smallest farthest distance, which is at its left end or at its right: moving the
-        window to the right, the one falls and the other grows. Bisection finds where they cross.
+        The values nearest to the centre are neighbours in the sorted row: a window. Of all windows
+        of this length it has the smallest largest distance, which is that of its left or of its right
+        end. When the window moves right, the first falls and the second grows; bisection finds where
+        they cross.
         """
         middle = self.count // 2
         last = self.count - 1 - middle
@@ -71,7 +72,7 @@ class SortedRows:
             crossed = self._at_each(probe + middle) - centre >= centre - self._at_each(probe)
             high = np.where(crossed, probe, high)
             low = np.where(crossed, low, np.minimum(probe + 1, high))
-        # The window is the one that crossed first or the one before it, whichever is narrower.
+        # The window is the first one after the crossing or the one before it: the one with the smaller distance.
         before = np.maximum(high - 1, 0)
         reach, reach_before = (
             np.maximum(self._at_each(start + middle) - centre, centre - self._at_each(start))
@@ -87,11 +88,11 @@ class SortedRows:
         return (farthest + second) / 2
 
     def _at_each(self, positions: NDArray[np.intp]) -> NDArray[np.float32]:
-        """(row,) positions -> (row,) each row's value there."""
+        """(row,) positions -> (row,) value of each row at its position."""
         return self.values[np.arange(len(self.values)), positions]
 
     def total(self, trimmed: int = 0) -> NDArray[np.float64]:
-        """(row,) the sum, without so many of the lowest and as many of the highest, rounded once."""
+        """(row,) sum without the ``trimmed`` lowest and the ``trimmed`` highest values, rounded once."""
         kept = self.values[:, trimmed : self.count - trimmed]
         bounds = np.maximum(np.abs(kept[:, 0]), np.abs(kept[:, -1]))
         sums = ExactSums(bounds, kept.shape[1])
@@ -99,7 +100,7 @@ class SortedRows:
         return sums.totals()
 
     def moments(self) -> tuple[list[Fraction], list[Fraction]]:
-        """(row,) the sum and the sum of squares, exactly."""
+        """(row,) exact sums and exact sums of squares."""
         bounds = np.maximum(np.abs(self.values[:, 0]), np.abs(self.values[:, -1])).astype(np.float64)
         sums, squares = ExactSums(bounds, self.count), ExactSums(bounds**2, self.count)
         sums.add_narrow(self.values)

@@ -1,4 +1,4 @@
-"""From raw samples to what is multiplied: normalisation, and an origin near the data."""
+"""Raw samples -> float32 samples for the product with the weights: normalised, with an origin near the data."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = [
 
 NORMALIZATIONS = (None, "sample", "feature")
 
-# Weights beyond six standard deviations do not occur; a product with more must still fit float32.
+# Weights beyond six standard deviations do not occur; the factor 8 keeps even larger products within float32.
 LARGEST_PRODUCT = float(np.finfo(np.float32).max) / 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureSummary:
-    """Count, mean, sum of squared deviations, minimum and maximum of every input."""
+    """Count, mean, sum of squared deviations, minimum and maximum of every feature."""
 
     count: int
     mean: NDArray[np.float64]
@@ -40,96 +40,101 @@ class FeatureSummary:
 
     @property
     def is_finite(self) -> bool:
-        """Whether no sample held NaN or infinity: both survive a minimum and a maximum."""
+        """Whether no sample contains NaN or infinity, since the minimum or maximum would then contain it too."""
         return bool(np.isfinite(self.minimum).all() and np.isfinite(self.maximum).all())
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What happens to a sample before the product, at fit and again at predict.
+    """The transformation of a sample before the product, the same in fit and predict.
 
-    A fixed vector is subtracted from every sample so that a large common offset does not eat
-    the digits of float32. It moves each node's values by a constant, to which locations'
-    differences, spreads and densities are blind.
+    A fixed vector is subtracted from every sample so that a large common offset does not use up
+    the digits of float32. This shifts all values of a node by one constant, which changes neither
+    differences of locations nor spreads nor densities.
     """
 
     normalize: str | None
     shift: NDArray[np.floating]
     scale: NDArray[np.floating] | None
     largest: float
-    """The largest absolute value of any prepared training sample."""
+    """The largest absolute value of any preprocessed training sample."""
 
     @property
     def is_small_shift(self) -> bool:
-        """Whether all that is done is to subtract a vector no larger than the samples' own reach.
+        """Whether preprocessing only subtracts a float32 vector no larger than the largest preprocessed value.
 
-        Then a product with raw samples has nearly as many good digits as one with prepared ones.
+        Then a product with raw samples has nearly as many correct digits as one with preprocessed samples.
         """
-        narrow = self.normalize is None and self.shift.dtype == np.float32
-        return narrow and bool(np.abs(self.shift).max() <= self.largest)
+        only_shifts = self.normalize is None and self.shift.dtype == np.float32
+        return only_shifts and bool(np.abs(self.shift).max() <= self.largest)
 
     def __call__(self, samples: NDArray, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """(sample, input) raw samples -> (sample, input) float32."""
+        """(sample, feature) raw samples -> (sample, feature) preprocessed float32 samples."""
         if out is None:
             out = np.empty(samples.shape, np.float32)
-        # A float32 origin means narrow training data: then one float32 subtraction loses nothing.
-        if self.normalize != "sample" and _is_narrow(samples.dtype) and self.shift.dtype == np.float32:
+        # The shift is float32 only if float32 represents the training data, so one float32 subtraction is enough.
+        if self.normalize != "sample" and _fits_float32(samples.dtype) and self.shift.dtype == np.float32:
             return np.subtract(samples, self.shift, dtype=np.float32, out=out)
         if self.normalize == "sample":
-            prepared = _standardize_rows(samples)
-            prepared -= self.shift
+            preprocessed = _standardize_rows(samples)
+            preprocessed -= self.shift
         else:
-            prepared = np.subtract(samples, self.shift, dtype=np.float64)
+            preprocessed = np.subtract(samples, self.shift, dtype=np.float64)
             if self.scale is not None:
-                prepared *= self.scale
-        out[...] = prepared
+                preprocessed *= self.scale
+        out[...] = preprocessed
         return out
 
-    def of_new(self, samples: NDArray, out: NDArray[np.float32] | None = None, start: int = 0) -> NDArray[np.float32]:
-        """(sample, input) raw samples that no survey has seen -> (sample, input) float32, finite.
+    def apply_checked(
+        self, samples: NDArray, out: NDArray[np.float32] | None = None, start: int = 0
+    ) -> NDArray[np.float32]:
+        """(sample, feature) raw samples that no scan has checked -> (sample, feature) finite float32 samples.
 
-        NaN and infinity are refused, by their place counted from ``start``. A sample so far out that
-        its products would leave float32 is drawn nearer along its own direction: it stays farther out
-        than anything else, and keeps its class.
+        NaN and infinity are refused; ``start`` is the index of the first sample in its set. A sample so
+        large that its products would overflow float32 is scaled down, in the same direction: it stays
+        larger than all other samples, so it keeps its class.
         """
         bound = LARGEST_PRODUCT / samples.shape[1]
         with np.errstate(over="ignore", invalid="ignore"):
-            prepared = self(samples, out)
-            # One look at all of them, which nearly always is enough.
-            if -bound <= prepared.min(initial=0) and prepared.max(initial=0) <= bound:
-                return prepared
-            far = np.flatnonzero(~(np.abs(prepared).max(axis=1, initial=0) <= bound))
+            preprocessed = self(samples, out)
+            # One check of all samples together is fast and nearly always sufficient.
+            if -bound <= preprocessed.min(initial=0) and preprocessed.max(initial=0) <= bound:
+                return preprocessed
+            far = np.flatnonzero(~(np.abs(preprocessed).max(axis=1, initial=0) <= bound))
         if len(far):
             checked_rows(samples, start)
             wide = samples[far].astype(np.float64)
-            # Quarters, and a largest value of one before scaling, keep every step within float64.
+            # Dividing by 4, and scaling rows whose largest value is 1, cannot overflow float64.
             rows = wide / 4 - self.shift / 4
             rows /= np.abs(rows).max(axis=1, keepdims=True)
             if self.scale is not None:
                 rows *= self.scale
-            prepared[far] = rows * (bound / np.abs(rows).max(axis=1, keepdims=True))
-        return prepared
+            preprocessed[far] = rows * (bound / np.abs(rows).max(axis=1, keepdims=True))
+        return preprocessed
 
 
 def checked_rows(rows: NDArray, start: int = 0) -> NDArray:
-    """(sample, input) raw samples, unchanged; NaN and infinity are refused with their place."""
+    """(sample, feature) raw samples -> the same samples; NaN and infinity are refused with their index."""
     if rows.dtype.kind == "f" and not _has_finite_sum(rows) and not np.isfinite(rows).all():
         sample, feature = np.argwhere(~np.isfinite(rows))[0]
-        what = "NaN" if np.isnan(rows[sample, feature]) else "infinity"
-        raise InvalidInputError(f"Input X contains {what}, first in sample {start + sample}, feature {feature}")
+        bad_value = "NaN" if np.isnan(rows[sample, feature]) else "infinity"
+        raise InvalidInputError(
+            f"Input X contains {bad_value}, first in sample {start + sample}, feature {feature}; "
+            "remove these samples or replace such values by finite numbers"
+        )
     return rows
 
 
 def _has_finite_sum(rows: NDArray) -> bool:
-    """Whether the sum is finite, so that every value is: a quick look that takes no memory."""
+    """Whether the sum is finite, which implies that every value is; this check is fast and needs no memory."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.add.reduce(rows, axis=None)))
 
 
 def summarize(samples: NDArray, normalize: str | None) -> FeatureSummary:
-    """(sample, input) raw samples -> summary of every input, after per-sample normalisation if asked."""
+    """(sample, feature) raw samples -> summary of every feature, after per-sample normalisation if requested."""
     if normalize == "sample":
-        # A row with NaN or infinity must reach the minimum and maximum, not a warning.
+        # NaN and infinity are detected later in the minimum and maximum, so NumPy must not warn of them.
         with np.errstate(invalid="ignore"):
             samples = _standardize_rows(samples)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -144,7 +149,7 @@ def summarize(samples: NDArray, normalize: str | None) -> FeatureSummary:
 
 
 def merge_summaries(summaries: Iterable[FeatureSummary]) -> FeatureSummary:
-    """Summaries of consecutive ranges -> the summary of all, always combined in this order."""
+    """Summaries of consecutive ranges -> summary of all samples, always combined in this order."""
     return reduce(_merge_two, summaries)
 
 
@@ -161,8 +166,8 @@ def _merge_two(first: FeatureSummary, second: FeatureSummary) -> FeatureSummary:
 
 
 def preprocessing_from(summary: FeatureSummary, normalize: str | None, dtype: np.dtype) -> Preprocessing:
-    """Summary of the training samples -> what to do to every sample."""
-    # Clipping makes the origin of a constant input exact: its prepared value is zero, not rounding noise.
+    """Summary of the training samples -> the preprocessing of every sample."""
+    # A rounded mean may differ from a constant feature; clipping makes its preprocessed value exactly zero.
     origin = np.clip(summary.mean, summary.minimum, summary.maximum)
     shift: NDArray[np.floating] = origin
     scale = None
@@ -170,7 +175,7 @@ def preprocessing_from(summary: FeatureSummary, normalize: str | None, dtype: np
         deviation = np.sqrt(summary.squares / summary.count)
         varies = (summary.minimum < summary.maximum) & (deviation > 0)
         scale = 1.0 / np.where(varies, deviation, 1.0)
-    elif normalize is None and _is_narrow(dtype):
+    elif normalize is None and _fits_float32(dtype):
         shift = origin.astype(np.float32)
     reach = np.maximum(summary.maximum - shift, shift - summary.minimum)
     if scale is not None:
@@ -179,14 +184,14 @@ def preprocessing_from(summary: FeatureSummary, normalize: str | None, dtype: np
 
 
 def _standardize_rows(samples: NDArray) -> NDArray[np.float64]:
-    """(sample, input) -> each sample with mean 0 and standard deviation 1; a constant sample becomes 0."""
+    """(sample, feature) -> (sample, feature) with mean 0 and deviation 1 per sample; constant samples become 0."""
     rows = samples.astype(np.float64)
     lowest, highest = rows.min(axis=1), rows.max(axis=1)
     constant = lowest == highest
     reach = np.maximum(np.abs(lowest), np.abs(highest))
     extreme = np.flatnonzero((reach > 1e100) | (reach < 1e-100))
     if len(extreme):
-        # By a power of two, which changes no digit: squares must neither overflow nor vanish.
+        # A power of two changes no digit, and keeps the squares from overflow and underflow.
         rows[extreme] = np.ldexp(rows[extreme], -np.frexp(reach[extreme])[1][:, None])
     rows -= (np.add.reduce(rows, axis=1) / rows.shape[1])[:, None]
     deviation = np.sqrt(np.add.reduce(np.square(rows), axis=1) / rows.shape[1])
@@ -196,6 +201,6 @@ def _standardize_rows(samples: NDArray) -> NDArray[np.float64]:
     return rows
 
 
-def _is_narrow(dtype: np.dtype) -> bool:
-    """Whether every value of this type is a float32 too."""
+def _fits_float32(dtype: np.dtype) -> bool:
+    """Whether float32 represents every value of this type."""
     return np.can_cast(dtype, np.float32, casting="safe")

@@ -1,4 +1,4 @@
-"""Samples times weights, on tiles of one fixed shape, into node-major values."""
+"""(node, sample) products of samples and weights, on tiles of one fixed shape."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ __all__ = ["ColumnValues", "PackedProjection", "class_runs", "node_rows", "pad_r
 
 @dataclass(frozen=True)
 class ColumnValues:
-    """(node, column) values of some samples, and per class the runs of columns that hold its samples.
+    """(node, column) values of some samples, and for each class the runs of columns with its samples.
 
-    A product's columns stay where it put them, tile after tile: whoever needs one class together
-    gathers it, a few nodes at a time, while they are in the processor's cache.
+    The columns keep the order of the products, tile by tile. To get all values of one class,
+    ``gather`` copies them for a few nodes at a time, so that they stay in the CPU cache.
     """
 
     values: NDArray[np.float32]
     runs: Sequence[Sequence[slice]]
 
     def take(self, rows: slice | NDArray[np.intp]) -> ColumnValues:
-        """The same of these nodes only."""
+        """These nodes only."""
         return ColumnValues(self.values[rows], self.runs)
 
     def count(self, k: int) -> int:
-        """How many samples are of this class."""
+        """Number of samples of this class."""
         return sum(run.stop - run.start for run in self.runs[k])
 
     def gather(self, k: int, rows: slice = slice(None), out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """(node, sample) the values of one class at these nodes, in the order of the samples."""
+        """(node, sample) values of one class at these nodes, in the order of the samples."""
         values = self.values[rows]
         if out is None:
             out = np.empty((len(values), self.count(k)), np.float32)
-        place = 0
+        start = 0
         for run in self.runs[k]:
-            stop = place + run.stop - run.start
-            out[:, place:stop] = values[:, run]
-            place = stop
+            stop = start + run.stop - run.start
+            out[:, start:stop] = values[:, run]
+            start = stop
         return out
 
 
 def class_runs(codes: NDArray[np.integer], n_classes: int) -> tuple[NDArray[np.intp], list[slice]]:
-    """(sample,) class codes of a tile -> its samples ordered by class, and where each class then stands."""
+    """(sample,) class codes of a tile -> (sample,) indices that order it by class, and the slice of each class."""
     order = np.argsort(codes, kind="stable")
     edges = np.searchsorted(codes[order], np.arange(n_classes + 1))
     return order, [slice(int(first), int(last)) for first, last in pairwise(edges)]
 
 
 def pad_rows(rows: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
-    """(row, input) -> (n_rows, input): the rows, then zeros."""
+    """(row, feature) -> (n_rows, feature): the rows, then zeros."""
     if len(rows) == n_rows:
         return rows
     padded = np.zeros((n_rows, rows.shape[1]), np.float32)
@@ -65,9 +65,9 @@ def pad_rows(rows: NDArray[np.float32], n_rows: int) -> NDArray[np.float32]:
 
 
 def node_rows(start: int, stop: int, n_nodes: int, per_tile: int) -> tuple[int, int, list[slice]]:
-    """Node range -> first and last row of the tiles it lies in, and these tiles as rows counted from the first.
+    """Node range -> first and last row of the tiles that contain it, and the slice of each tile from the first row.
 
-    Tiles are anchored at absolute multiples of ``per_tile``, so a node has the same place in the
+    Tiles are anchored at absolute multiples of ``per_tile``, so a node is the same row of the
     same product for every block size.
     """
     first = start - start % per_tile
@@ -82,17 +82,17 @@ def project_tile(
     samples: NDArray[np.float32],
     values: NDArray[np.float32],
 ) -> None:
-    """(row, input) weights in whole tiles, (sample, input) one tile of samples -> (row, sample) values."""
+    """(row, feature) weights in whole tiles, (sample, feature) one tile of samples -> (row, sample) values."""
     for rows in tiles:
         np.matmul(weights[rows], samples.T, out=values[rows])
 
 
 class PackedProjection:
-    """Few weights and any samples -> (node, sample) values, by products of one fixed shape.
+    """(node, feature) weights of few nodes, any samples -> (node, sample) values, by products of one fixed shape.
 
-    The weights stand packed from the first row of a tile, and tiles are anchored at absolute sample
-    numbers. So a value depends on the weights and on the sample's number, not on how many samples
-    there are or how they were cut.
+    The weights fill a tile from its first row, and tiles are anchored at absolute sample indices. So
+    a value depends on the weights and on the index of the sample, not on the number of samples or on
+    how they were split.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class PackedProjection:
         With at least as many rows as there are nodes.
     shift_products : bool
         Subtract a small shift from the products instead of from every sample, which saves a copy of
-        all samples and may change the last bits.
+        all samples but may change the last bits.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class PackedProjection:
             self._shift = shifts.astype(np.float32)[:, None]
 
     def __call__(self, samples: NDArray, start: int, scratch: Scratch) -> NDArray[np.float32]:
-        """(sample, feature) raw samples, the number of the first one -> (node, sample) values.
+        """(sample, feature) raw samples, index of the first one -> (node, sample) values.
 
         The result is overwritten by the next call with the same scratch.
         """
@@ -138,24 +138,24 @@ class PackedProjection:
     def _multiply(
         self, samples: NDArray, start: int, inside: slice, product: NDArray[np.float32], scratch: Scratch
     ) -> None:
-        """(sample, feature) raw samples, the first one's number, their columns of the tile -> (row, column) product."""
+        """(sample, feature) raw samples, index of the first one, their columns in the tile -> (row, column) product."""
         per_tile = product.shape[1]
-        prepared = scratch("prepared", (per_tile, samples.shape[1]))
-        prepared[: inside.start], prepared[inside.stop :] = 0, 0
+        preprocessed = scratch("prepared", (per_tile, samples.shape[1]))
+        preprocessed[: inside.start], preprocessed[inside.stop :] = 0, 0
         with np.errstate(over="ignore", invalid="ignore"):
             if self._shift is None:
-                self._preprocessing(samples, prepared[inside])
-                np.matmul(self._padded, prepared.T, out=product)
+                self._preprocessing(samples, preprocessed[inside])
+                np.matmul(self._padded, preprocessed.T, out=product)
             else:
                 whole = samples
                 if samples.dtype != np.float32 or len(samples) < per_tile or not samples.flags.c_contiguous:
-                    whole = prepared
-                    prepared[inside] = samples
+                    whole = preprocessed
+                    preprocessed[inside] = samples
                 np.matmul(self._padded, whole.T, out=product)
                 product -= self._shift
             is_finite = np.isfinite(product.sum())
         if not is_finite:
-            # NaN, or a sample too far out for float32: the samples are checked one by one.
-            self._preprocessing.of_new(samples, prepared[inside], start)
+            # A sample contains NaN or is too large for float32, so every sample is checked.
+            self._preprocessing.apply_checked(samples, preprocessed[inside], start)
             wrong = ~np.isfinite(product).all(axis=0)
-            product[:, wrong] = (self._padded @ prepared.T)[:, wrong]
+            product[:, wrong] = (self._padded @ preprocessed.T)[:, wrong]

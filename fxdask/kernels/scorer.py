@@ -1,4 +1,4 @@
-"""A network that labels: samples -> node values -> densities -> class scores, with certified labels."""
+"""Class scores: samples -> node values -> densities -> scores, whose labels equal those of exact sums."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ __all__ = ["DENSITIES", "Scored", "Scorer", "class_probabilities", "merge_scored
 
 DENSITIES = ("table", "exact")
 
-# Scores are float64 sums of logarithms: each is rounded by a few units in the last place, however it is computed.
+# Scores are float64 sums of logarithms, so either path rounds each of them by a few units in the last place.
 ROUNDING_PER_TERM = 1e-12
 ROUNDING_SHARE = 1e-14
 
 
 @dataclass(frozen=True)
 class Scored:
-    """(sample, class) ln y, and how often a slower path was needed."""
+    """(sample, class) ln y, and how often a slower path was used."""
 
     scores: NDArray[np.float64]
     n_exact: int = 0
-    """Samples whose best classes were so close that every kernel was summed."""
+    """Number of samples whose two best classes were so close that every kernel was summed."""
     n_summed: int = 0
-    """Densities at a point that no table covers, summed over the samples that count there."""
+    """Number of densities at points that no table covers; each is a sum over the nearby samples."""
 
 
 def merge_scored(parts: Iterable[Scored], n_classes: int) -> Scored:
-    """Scores of consecutive samples -> those of all of them."""
+    """Scores of consecutive ranges of samples -> scores of all samples."""
     parts = list(parts)
     return Scored(
         np.concatenate([np.empty((0, n_classes)), *(part.scores for part in parts)]),
@@ -50,7 +50,7 @@ def merge_scored(parts: Iterable[Scored], n_classes: int) -> Scored:
 
 
 class Scorer:
-    """Class scores of samples by a network's parameters.
+    """Class scores of samples from a network's parameters.
 
     Parameters
     ----------
@@ -67,30 +67,30 @@ class Scorer:
         self.density = density
         self.used_nodes = parameters.used_nodes()
         self.n_used = max(map(len, self.used_nodes))
-        """Nodes of the class that uses the most."""
+        """The largest number of nodes that a class uses."""
         self._class_nodes = [parameters.class_nodes(k, used) for k, used in enumerate(self.used_nodes)]
         tile = scoring_tile(len(parameters.weights), parameters.n_features)
         self._projection = PackedProjection(parameters.weights, parameters.preprocessing, tile, shift_products=True)
         self._tables: dict[tuple[int, int], DensityTable] = {}
         self._lookups: dict[int, Lookup] = {}
-        self._threads = local()
+        self._thread_local = local()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Tables do not travel between processes: making them again is cheaper than sending them.
+        # Tables are not pickled, because building them again is cheaper than sending them.
         return Scorer, (self.parameters, self.density)
 
     @property
     def n_features(self) -> int:
-        """Features of a sample."""
+        """Number of features of a sample."""
         return self.parameters.n_features
 
     @property
     def n_classes(self) -> int:
-        """Classes to choose from."""
+        """Number of classes."""
         return self.parameters.n_classes
 
     def with_density(self, density: str) -> Scorer:
-        """The same network with densities from tables or from exact sums; the tables are shared."""
+        """A scorer of the same network with densities from tables or from exact sums; both share the tables."""
         if density == self.density:
             return self
         other = Scorer(self.parameters, density)
@@ -98,13 +98,13 @@ class Scorer:
         return other
 
     def digest(self) -> str:
-        """Digest of everything that scores depend on."""
+        """SHA-256 digest of everything that scores depend on."""
         return self.parameters.digest(self.density)
 
     def table(self, k: int, u: int) -> DensityTable:
-        """The density of one class at one node, tabulated when it is first needed."""
+        """The table of one class's density at one node, built on first use."""
         if (k, u) not in self._tables:
-            # Two threads may make the same table: both are equal, and one costs little.
+            # Two threads may build the same table at once; the tables are equal and cheap, so no lock is needed.
             bandwidth = float(self.parameters.bandwidth[k, u])
             self._tables[k, u] = DensityTable(self.parameters.ascending(k, u), bandwidth)
         return self._tables[k, u]
@@ -125,16 +125,16 @@ class Scorer:
 
     @property
     def scratch(self) -> Scratch:
-        """This thread's arrays, reused from one range of samples to the next."""
-        if not hasattr(self._threads, "scratch"):
-            self._threads.scratch = Scratch()
-        return self._threads.scratch
+        """The buffers of this thread, reused from one range of samples to the next."""
+        if not hasattr(self._thread_local, "scratch"):
+            self._thread_local.scratch = Scratch()
+        return self._thread_local.scratch
 
     def log_scores(self, samples: NDArray, start: int = 0) -> Scored:
-        """(sample, feature) raw samples, the first of them number ``start`` of its set -> their scores.
+        """(sample, feature) raw samples, index of the first one in its set -> (sample, class) scores.
 
-        Products run on tiles anchored at absolute sample numbers, so that a sample's score does not
-        depend on how the set was cut.
+        Products use tiles anchored at absolute sample indices, so a sample's score does not depend on
+        how the set was split.
         """
         per_step = rows_per_step(self.n_features, self.n_used)
         parts = []
@@ -144,23 +144,23 @@ class Scorer:
         return merge_scored(parts, self.n_classes)
 
     def class_scores(self, values: NDArray[np.float32]) -> Scored:
-        """(u, sample) node values -> their scores by the combination rule.
+        """(u, sample) node values -> (sample, class) scores by the combination rule.
 
-        With tables, a sample whose two best classes are closer than the tables' errors and the
-        rounding of either path could reverse is scored again from all kernels: the class with the
-        largest score is always that of the exact sums.
+        With tables, a sample is scored again from all kernels if the errors of the tables and the
+        rounding of either path could swap its two best classes. So the class with the largest score
+        is always the same as with exact sums.
         """
         if self.density == "exact":
             return Scored(self._exact_scores(values), values.shape[1])
         scores, n_summed = np.empty((values.shape[1], self.n_classes)), 0
         for k, used in enumerate(self.used_nodes):
             terms, summed = self._lookup(k).log_density(values[used], self.scratch)
-            scores[:, k] = self._joined(k, terms)
+            scores[:, k] = self._combined(k, terms)
             n_summed += summed
-        doubtful = np.flatnonzero(~self._is_certain(scores))
-        if len(doubtful):
-            scores[doubtful] = self._exact_scores(values[:, doubtful])
-        return Scored(scores, len(doubtful), n_summed)
+        uncertain = np.flatnonzero(~self._is_certain(scores))
+        if len(uncertain):
+            scores[uncertain] = self._exact_scores(values[:, uncertain])
+        return Scored(scores, len(uncertain), n_summed)
 
     def _exact_scores(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
         """(u, sample) node values -> (sample, class) ln y from all kernels."""
@@ -170,15 +170,15 @@ class Scorer:
             terms = np.empty((len(used), values.shape[1]))
             for term, u in zip(terms, used, strict=True):
                 term[...] = log_density(values[u], parameters.ascending(k, u), float(parameters.bandwidth[k, u]))
-            scores[:, k] = self._joined(k, terms)
+            scores[:, k] = self._combined(k, terms)
         return scores
 
-    def _joined(self, k: int, terms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(used node, sample) log densities of one class, which are overwritten -> (sample,) ln y."""
+    def _combined(self, k: int, terms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(used node, sample) log densities of one class, overwritten -> (sample,) ln y."""
         return self.parameters.rule.join(terms, self._class_nodes[k]) + self.parameters.log_priors[k]
 
     def _is_certain(self, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """(sample, class) scores from tables -> whether the largest is the largest of the exact scores too."""
+        """(sample, class) scores from tables -> (sample,) whether the best class is surely that of the exact scores."""
         rule = self.parameters.rule
         best, second = _two_largest(scores)
         errors = [[self.table(k, u).error for u in used] for k, used in enumerate(self.used_nodes)]
@@ -191,7 +191,7 @@ class Scorer:
 def _two_largest(scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(sample, class) scores -> (sample,) the largest and the second largest."""
     if scores.shape[1] == 2:
-        first, second = scores.T  # NumPy's own maximum along so short an axis takes much longer
+        first, second = scores.T  # NumPy's reductions along such a short axis take much longer
         return np.maximum(first, second), np.minimum(first, second)
     ordered = np.partition(scores, (-2, -1), axis=1)
     return ordered[:, -1], ordered[:, -2]

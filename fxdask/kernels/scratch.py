@@ -1,4 +1,4 @@
-"""Arrays that are used again."""
+"""Buffers that a thread reuses."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["Scratch"]
 
 
 class Scratch:
-    """Room for a thread's large arrays, kept from one use to the next.
+    """Buffers for the large arrays of one thread, reused from one call to the next.
 
-    Fresh memory has to be mapped and cleared by the system, which takes about as long as filling
-    it; a Dask worker gives freed memory back at once, so there every large array is fresh.
+    The system has to map and clear new memory, which takes about as long as filling it. A Dask
+    worker returns freed memory at once, so without reuse every large array there needs new memory.
     """
 
     def __init__(self) -> None:
         self._arrays: dict[str, NDArray[np.uint8]] = {}
 
     def __call__(self, name: str, shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
-        """An array of this shape, with anything in it; it shares its memory with the last one of this name."""
+        """An uninitialised array of this shape, in the same memory as the previous array of this name."""
         n_bytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         if name not in self._arrays or len(self._arrays[name]) < n_bytes:
             self._arrays[name] = np.empty(n_bytes, np.uint8)

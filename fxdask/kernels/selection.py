@@ -1,4 +1,4 @@
-"""The best nodes of each class: top-N of a block, and a merge that no order changes."""
+"""The best nodes of each class: top-N of a block, and a merge whose result does not depend on the order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ NO_NODE = -1
 
 @dataclass(frozen=True)
 class TopNodes:
-    """(class, rank) node indices and scores, best first; places without a usable node hold -1 and -inf."""
+    """(class, rank) node indices and scores, best first; ranks without a usable node hold -1 and -inf."""
 
     nodes: NDArray[np.int64]
     scores: NDArray[np.float64]
 
 
 def top_nodes(scores: NDArray[np.float64], first_node: int, n_selected: int) -> TopNodes:
-    """(class, node) scores of a block -> its best nodes; of equal ones the lower index, of -inf none."""
+    """(class, node) scores of a block -> its best nodes; lower indices first among equals, no node with -inf."""
     nodes = np.arange(first_node, first_node + scores.shape[1], dtype=np.int64)
     return _best(np.broadcast_to(nodes, scores.shape), scores, n_selected)
 

@@ -26,20 +26,21 @@ __all__ = [
     "node_tolerance",
     "row_groups",
     "sorted_classes",
+    "spread_with_fallback",
 ]
 
 MAD_TO_SIGMA = 0.6745
 IQR_TO_SIGMA = 1.349
 BYTES_PER_ROW_GROUP = 2**22
 
-# What a spread came from; the stored code is the index.
+# The estimator of a spread; stores hold its index.
 SPREAD_SOURCES = ("mad", "iqr", "std", "zero")
 ZERO = SPREAD_SOURCES.index("zero")
 
 
 @dataclass(frozen=True)
 class ClassStatistics:
-    """(class, node) location, spread, and which estimator the spread came from."""
+    """(class, node) location, spread, and the estimator of the spread as an index of ``SPREAD_SOURCES``."""
 
     location: NDArray[np.float64]
     spread: NDArray[np.float64]
@@ -47,18 +48,18 @@ class ClassStatistics:
 
     @classmethod
     def empty(cls, n_classes: int, n_nodes: int) -> ClassStatistics:
-        """Statistics that are still to be put in."""
+        """Uninitialised statistics, to be filled by ``put``."""
         shape = (n_classes, n_nodes)
         return cls(np.empty(shape), np.empty(shape), np.empty(shape, np.uint8))
 
     def put(self, nodes: NDArray[np.intp], part: ClassStatistics) -> None:
-        """Put in those of some nodes."""
+        """(node,) indices, (class, node) statistics of these nodes: copy them in."""
         self.location[:, nodes], self.spread[:, nodes], self.source[:, nodes] = part.location, part.spread, part.source
 
 
 @dataclass(frozen=True)
 class BracketedStatistics:
-    """Statistics that hold but where a bracket missed, or where moments were needed and not there."""
+    """Statistics, valid except for nodes whose brackets missed or whose needed moments were not summed."""
 
     statistics: ClassStatistics
     missed: NDArray[np.bool_]  # (node,)
@@ -66,7 +67,7 @@ class BracketedStatistics:
 
 
 def node_tolerance(weights: NDArray[np.float32], largest: float) -> NDArray[np.float64]:
-    """(node, input) weights, largest absolute prepared input -> (node,) spread at or below which a node is constant."""
+    """(node, feature) weights, largest preprocessed value -> (node,) spread at or below which a node is constant."""
     norms = np.sqrt(np.add.reduce(np.square(weights, dtype=np.float64), axis=1))
     return 8.0 * weights.shape[1] * float(np.finfo(np.float32).eps) * norms * largest
 
@@ -79,7 +80,10 @@ def class_statistics(
     scratch: Scratch | None = None,
     ascending: NDArray[np.float32] | None = None,
 ) -> ClassStatistics:
-    """All samples' values -> (class, node) location and spread; into (node, sample) ``ascending``, class by class."""
+    """(node, column) values of all samples -> (class, node) location and spread.
+
+    If ``ascending`` is given, the (node, sample) values are written to it, sorted within each class.
+    """
     last = np.cumsum([projected.count(k) for k in range(len(projected.runs))]).tolist()
     result = ClassStatistics.empty(len(projected.runs), len(projected.values))
     for k, rows, ordered in sorted_classes(projected, scratch or Scratch()):
@@ -93,7 +97,7 @@ def class_statistics(
 def bracketed_statistics(
     classes: Sequence[BracketedRows], tolerance: NDArray[np.float64], location: str, spread: str
 ) -> BracketedStatistics:
-    """What the brackets of each class tell -> (class, node) location and spread, as far as they can."""
+    """(class,) bracketed rows -> (class, node) location and spread, and the nodes that must be repeated."""
     result = ClassStatistics.empty(len(classes), len(tolerance))
     for k, ordered in enumerate(classes):
         result.location[k] = LOCATIONS[location](ordered)
@@ -107,28 +111,28 @@ def bracketed_statistics(
 def sorted_classes(
     projected: ColumnValues, scratch: Scratch, bytes_at_a_time: int = BYTES_PER_ROW_GROUP
 ) -> Iterator[tuple[int, slice, SortedRows]]:
-    """Each class's values in turn, a few rows at a time, sorted while they are in the processor's cache."""
+    """(node, column) values -> class, rows, sorted values; few rows at a time, so that they stay in the CPU cache."""
     for k in range(len(projected.runs)):
         count = projected.count(k)
         if count == 0:
             continue
         for rows in row_groups(len(projected.values), count, bytes_at_a_time):
-            values = projected.gather(k, rows, scratch("of a class", (rows.stop - rows.start, count)))
+            values = projected.gather(k, rows, scratch("class values", (rows.stop - rows.start, count)))
             values.sort(axis=1)
             yield k, rows, SortedRows(values)
 
 
 def row_groups(n_rows: int, n_values: int, bytes_at_a_time: int) -> list[slice]:
-    """Rows of float32 values in groups of one size, the largest of which fit into these bytes."""
+    """Slices of nearly equal numbers of rows of float32 values, each of which fits into these bytes."""
     n_groups = math.ceil(n_rows / max(1, bytes_at_a_time // (4 * n_values)))
     return [slice(*edges) for edges in row_ranges(n_rows, math.ceil(n_rows / n_groups))]
 
 
 def _median(ordered: Ordered) -> NDArray[np.float64]:
-    """(row,) the middle value, or the mean of the two."""
+    """(row,) the middle value, or the mean of the two middle values."""
     middle = ordered.count // 2
     upper = ordered.at(middle).astype(np.float64)
-    # Adding zero leaves no sign on a zero: which of two equal zeros is the middle one means nothing.
+    # Adding 0.0 turns -0.0 into 0.0, because it is arbitrary which of several zeros is the middle value.
     return (upper if ordered.count % 2 else (upper + ordered.at(middle - 1)) / 2) + 0.0
 
 
@@ -137,7 +141,7 @@ def _mean(ordered: Ordered) -> NDArray[np.float64]:
 
 
 def _interquartile_mean(ordered: Ordered) -> NDArray[np.float64]:
-    """The mean without the lowest and highest floor(v / 4) values."""
+    """(row,) mean without the floor(v / 4) lowest and highest values."""
     trimmed = ordered.count // 4
     return ordered.total(trimmed) / (ordered.count - 2 * trimmed)
 
@@ -152,17 +156,17 @@ def _iqr(ordered: Ordered) -> NDArray[np.float64]:
 
 
 def _quantile(ordered: Ordered, share: float) -> NDArray[np.float64]:
-    """(row,) linear interpolation between the two neighbouring order statistics."""
-    place = share * (ordered.count - 1)
-    position = int(place)
-    low = ordered.at(position).astype(np.float64)
-    if place == position:
+    """(row,) quantile, linearly interpolated between the two neighbouring order statistics."""
+    fractional_index = share * (ordered.count - 1)
+    index = int(fractional_index)
+    low = ordered.at(index).astype(np.float64)
+    if fractional_index == index:
         return low
-    return low + (place - position) * (ordered.at(position + 1) - low)
+    return low + (fractional_index - index) * (ordered.at(index + 1) - low)
 
 
 def _std(ordered: Ordered) -> NDArray[np.float64]:
-    """The root of the mean square less the squared mean: exact fractions lose nothing in that difference."""
+    """(row,) sqrt(mean square - squared mean); the difference is taken of exact fractions, so no digits cancel."""
     pairs = zip(*ordered.moments(), strict=True)
     return np.array([math.sqrt(square / ordered.count - (total / ordered.count) ** 2) for total, square in pairs])
 
@@ -178,7 +182,11 @@ SPREADS: dict[str, Callable[[Ordered], NDArray[np.float64]]] = {"mad": _mad, "iq
 def spread_with_fallback(
     ordered: Ordered, spread: str, tolerance: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
-    """The asked spread; where that is zero the next of MAD, IQR and standard deviation; else exactly zero."""
+    """(row, value) values, (row,) tolerance -> (row,) spread and its source.
+
+    Where the requested spread is within the tolerance, the next of MAD, IQR and standard deviation is
+    used; if all are, the spread is exactly 0.
+    """
     first = SPREAD_SOURCES.index(spread)
     sigma = SPREADS[spread](ordered)
     source = np.full(len(sigma), first, np.uint8)

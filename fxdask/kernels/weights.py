@@ -1,4 +1,4 @@
-"""Random weights of given nodes, from (seed, node) alone."""
+"""Random weights of nodes; the weights of a node depend on the seed and the node index alone."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FINGERPRINT_FEATURES = 8
 
 
 def weight_block(seed: int, start: int, stop: int, n_features: int) -> NDArray[np.float32]:
-    """Seed and node range -> (node, input) weights, each drawn from N(0, 1).
+    """Seed and node range -> (node, feature) weights, each drawn from N(0, 1).
 
-    Rows come in draws of 64 from one generator per (seed, draw), so a row depends neither on
-    the range asked for nor on the number of nodes.
+    Rows are drawn 64 at a time from one generator per (seed, draw), so a row depends neither on
+    the requested range nor on the number of nodes.
     """
     weights = np.empty((stop - start, n_features), np.float32)
     for draw in range(start // ROWS_PER_DRAW, -(-stop // ROWS_PER_DRAW)):
@@ -34,7 +34,7 @@ def weight_block(seed: int, start: int, stop: int, n_features: int) -> NDArray[n
 
 
 def weight_rows(seed: int, nodes: Sequence[int] | NDArray[np.integer], n_features: int) -> NDArray[np.float32]:
-    """Seed and any nodes, in any order -> (node, input) weights."""
+    """Seed and any nodes, in any order -> (node, feature) weights."""
     nodes = np.asarray(nodes, dtype=np.int64)
     weights = np.empty((len(nodes), n_features), np.float32)
     for draw in np.unique(nodes // ROWS_PER_DRAW):
@@ -44,7 +44,7 @@ def weight_rows(seed: int, nodes: Sequence[int] | NDArray[np.integer], n_feature
 
 
 def fingerprint_nodes(n_nodes: int) -> list[int]:
-    """A few nodes whose weights tell whether another NumPy build draws the same stream."""
+    """Nodes whose weights are stored as a fingerprint, to detect a NumPy build that draws another stream."""
     return sorted({0, n_nodes // 2, n_nodes - 1})
 
 

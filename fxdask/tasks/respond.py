@@ -81,7 +81,7 @@ def _point_values(job: FitJob, columns: ProjectedNodes, block: NodeBlock, points
     reader = TileReader(
         codes=np.zeros(len(points), np.uint8),
         plan=job.plan,
-        preprocess=job.preprocessing.of_new,
+        preprocess=job.preprocessing.apply_checked,
         counters=TaskCounters(),
         scratch=Scratch(),
     )

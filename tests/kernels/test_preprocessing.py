@@ -69,9 +69,9 @@ def test_samples_far_out_stay_finite_and_keep_their_direction(how, size):
     X = np.random.default_rng(4).standard_normal((50, 3))
     got = prepared(X, how)
     far = np.array([[size, -size / 2, 0.0], [0.0, 0.0, -size]])
-    near = got.of_new(X)
+    near = got.apply_checked(X)
     assert np.array_equal(near, got(X))
-    out = got.of_new(far).astype(float)
+    out = got.apply_checked(far).astype(float)
     assert np.isfinite(out).all()
     assert (np.abs(out) * 3 <= 3.41e38 / 8).all()
     if how is None:
