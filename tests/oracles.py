@@ -1,4 +1,4 @@
-"""Slow, obvious references. Nothing here imports fxdask."""
+"""Slow, obvious reference implementations; this module imports nothing from fxdask."""
 
 import math
 
@@ -31,11 +31,11 @@ def mad(values):
 
 def quantile(values, share):
     ordered = sorted(float(v) for v in values)
-    place = share * (len(ordered) - 1)
-    low = math.floor(place)
-    if place == low:
+    fractional_index = share * (len(ordered) - 1)
+    low = math.floor(fractional_index)
+    if fractional_index == low:
         return ordered[low]
-    return ordered[low] + (place - low) * (ordered[low + 1] - ordered[low])
+    return ordered[low] + (fractional_index - low) * (ordered[low + 1] - ordered[low])
 
 
 def iqr(values):
@@ -52,7 +52,7 @@ SPREAD = {"mad": mad, "iqr": iqr, "std": std}
 
 
 def spread(values, kind, tolerance):
-    """The asked spread, its fallbacks, or zero; and the name of what gave it."""
+    """(sample,) values -> the requested spread, a fallback or zero, and the name of its estimator."""
     names = list(SPREAD)
     for name in names[names.index(kind) :]:
         sigma = SPREAD[name](values)
@@ -88,7 +88,7 @@ def pair_fisher(mu_k, mu_j, sigma_k, sigma_j, tolerance):
 
 
 def divergences(location, spreads, priors, tolerance, criterion="extended_fisher"):
-    """(class, node) location and spread -> (class, node) score by loops."""
+    """(class, node) location and spread -> (class, node) scores, by loops."""
     n_classes, n_nodes = location.shape
     result = np.empty((n_classes, n_nodes))
     for k in range(n_classes):
@@ -107,7 +107,7 @@ def divergences(location, spreads, priors, tolerance, criterion="extended_fisher
 
 
 def top_nodes(scores, n_selected):
-    """(node,) scores -> the best nodes, the lower index first among equals, never a -inf."""
+    """(node,) scores -> the best nodes; lower indices first among equals, no node with -inf."""
     ranked = sorted((-score, node) for node, score in enumerate(scores) if score > -math.inf)
     return [node for _, node in ranked[:n_selected]]
 
@@ -120,7 +120,7 @@ def log_density(point, values, bandwidth):
 
 
 def log_scores(points, values, codes, selected, bandwidth, spreads, priors, combine):
-    """(node, point) and (node, sample) z, selected nodes per class, (class, node) widths -> (point, class) ln y."""
+    """(node, point) and (node, sample) values, selected nodes by class, (class, node) widths -> (point, class) ln y."""
     n_classes = len(priors)
     union = sorted({node for nodes in selected for node in nodes})
     result = np.empty((points.shape[1], n_classes))
@@ -147,7 +147,7 @@ def silverman(values, sigma):
 
 
 def normalize(X, how):
-    """float64 samples by the definition, for training data that serves as its own reference."""
+    """(sample, feature) -> (sample, feature) float64, normalised by the statistics of these samples themselves."""
     X = np.asarray(X, dtype=np.float64)
     if how == "sample":
         X = X - X.mean(axis=1, keepdims=True)
@@ -158,7 +158,7 @@ def normalize(X, how):
 
 
 class Network:
-    """The whole method in float64, with loops: weights given, everything else worked out from X and y."""
+    """The whole method in float64, with loops: the weights are given, everything else is computed from X and y."""
 
     def __init__(self, W, X, y, *, n_selected, priors, how=None):
         X = normalize(X, how)
@@ -180,10 +180,11 @@ def _mad64(values):
 
 
 def pair_correct(train, test, weights, draws, n_selected):
-    """Two classes' training and test images -> how many test images each criterion's network labels rightly.
+    """Training and test images of two classes -> number of test images that each criterion's network labels correctly.
 
-    Everything by its definition, in float64: images to mean 0 and deviation 1, equal priors, and with
-    (node,) draws the second class moved at every node until the interquartile means differ by them.
+    Everything follows its definition, in float64: images have mean 0 and deviation 1, and priors are
+    equal. With (node,) draws, the second class is shifted at every node so that the interquartile
+    means differ by the draw.
     """
     trained, tested = (
         [weights.astype(float) @ normalize(images, "sample").T for images in pair] for pair in (train, test)

@@ -16,7 +16,7 @@ few_values = st.sampled_from([-1.0, -0.0, 0.0, 1e-45, -1e-45, 0.5, 3.0]).map(np.
 
 
 def streamed(values, brackets, cuts=(), *, moments=False):
-    """Rows of values through brackets, in pieces."""
+    """(row, value) values -> bracketed rows, after streaming the values in pieces."""
     bounds = np.abs(values).max(axis=1).astype(float)
     stream = StreamedRows(brackets, values.shape[1], trimmed_sums=True, moments=moments, bounds=bounds)
     for part in np.split(values, cuts, axis=1):
@@ -25,22 +25,22 @@ def streamed(values, brackets, cuts=(), *, moments=False):
     return stream.settle()
 
 
-def assert_same_where_it_answers(values, ordered, *, moments):
-    """Every statistic to the last bit, but for the rows that say they cannot tell; returns those."""
+def assert_equal_where_not_missed(values, ordered, *, moments):
+    """Assert equal statistics, to the last bit, in all rows that are not marked as missed; return these marks."""
     whole = SortedRows(np.sort(values, axis=1))
     tolerance = np.zeros(len(values))
     for location in LOCATIONS:
         for spread in SPREADS:
             found = bracketed_statistics([ordered], tolerance, location, spread)
             got, missed = found.statistics, found.missed | found.without_moments
-            sure = ~missed
+            answered = ~missed
             if location == "mean" and not moments:
                 assert (np.isnan(got.location[0]) | missed | (got.location[0] == LOCATIONS[location](whole))).all()
                 continue
             sigma, source = spread_with_fallback(whole, spread, tolerance)
-            assert got.location[0, sure].tobytes() == LOCATIONS[location](whole)[sure].tobytes()
-            assert got.spread[0, sure].tobytes() == sigma[sure].tobytes()
-            assert (got.source[0, sure] == source[sure]).all()
+            assert got.location[0, answered].tobytes() == LOCATIONS[location](whole)[answered].tobytes()
+            assert got.spread[0, answered].tobytes() == sigma[answered].tobytes()
+            assert (got.source[0, answered] == source[answered]).all()
     return ordered.stream.missed
 
 
@@ -53,43 +53,43 @@ def assert_same_where_it_answers(values, ordered, *, moments):
     moments=st.booleans(),
     data=st.data(),
 )
-def test_an_answer_is_that_of_all_values_or_none(values, slack, moments, data):
-    """Ties, zeros of both signs, denormals; any cutting; brackets so narrow that many miss."""
+def test_statistics_equal_those_of_all_values_or_are_marked_as_missed(values, slack, moments, data):
+    """Values have ties, zeros of both signs and denormals; some brackets are so narrow that many rows miss."""
     count = values.shape[1]
     probed = sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=2)))
     cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=3)))
     probes = np.sort(values[:, probed], axis=1)
     ordered = streamed(values, bracket(probes, count, slack), cuts, moments=moments)
-    assert_same_where_it_answers(values, ordered, moments=moments)
+    assert_equal_where_not_missed(values, ordered, moments=moments)
 
 
 @given(
     values=arrays(np.float32, st.tuples(st.integers(1, 3), st.integers(2, 40)), elements=any_float),
     cuts=st.lists(st.integers(0, 40), max_size=3).map(sorted),
 )
-def test_keeping_every_value_never_misses(values, cuts):
+def test_a_bracket_around_all_values_never_misses(values, cuts):
     ordered = streamed(values, bracket_all(*values.shape), np.minimum(cuts, values.shape[1]), moments=True)
-    assert not assert_same_where_it_answers(values, ordered, moments=True).any()
+    assert not assert_equal_where_not_missed(values, ordered, moments=True).any()
 
 
 @pytest.mark.parametrize("count", [10, 100, 1_000, 10_000, 100_000, 1_000_000])
-@pytest.mark.parametrize("kind", ["normal", "skewed", "ties", "two heaps", "mostly zero"])
-def test_from_ten_to_a_million_samples(count, kind):
+@pytest.mark.parametrize("kind", ["normal", "skewed", "ties", "two clusters", "mostly zero"])
+def test_statistics_of_ten_to_a_million_samples(count, kind):
     rng = np.random.default_rng(count)
     values = {
         "normal": lambda: rng.standard_normal((2, count)),
         "skewed": lambda: rng.exponential(size=(2, count)),
         "ties": lambda: rng.integers(-4, 5, (2, count)),
-        "two heaps": lambda: rng.standard_normal((2, count)) * 1e-3 + rng.integers(0, 2, (2, count)),
+        "two clusters": lambda: rng.standard_normal((2, count)) * 1e-3 + rng.integers(0, 2, (2, count)),
         "mostly zero": lambda: rng.standard_normal((2, count)) * (rng.random((2, count)) < 0.2),
     }[kind]().astype(np.float32)
     probes = min(count, 4_096)
     chosen = probe_indices(np.zeros(count, np.uint8), [probes])
     brackets = bracket(np.sort(values[:, chosen], axis=1), count, 5.0)
     ordered = streamed(values, brackets, range(0, count, max(1, count // 7)), moments=True)
-    missed = assert_same_where_it_answers(values, ordered, moments=True)
-    # Half in each heap, the median may be in either, and no sample of them tells in which.
-    assert not missed.any() or kind == "two heaps"
+    missed = assert_equal_where_not_missed(values, ordered, moments=True)
+    # Each cluster has half of the values, so probes cannot show in which of them the median is.
+    assert not missed.any() or kind == "two clusters"
     quantiles = np.quantile(values[0], [0.25, 0.5], method="lower")
     assert missed[0] or ordered.at((count - 1) // 4)[0] == quantiles[0]
     assert missed[0] or ordered.at((count - 1) // 2)[0] == quantiles[1]
@@ -97,16 +97,16 @@ def test_from_ten_to_a_million_samples(count, kind):
         assert brackets.room < 0.35 * count
 
 
-def test_values_shared_by_many_samples_take_no_room():
+def test_values_shared_by_many_samples_are_not_kept():
     values = np.zeros((1, 100_000), np.float32)
     values[0, ::5] = np.linspace(-1, 1, 20_000)
     probes = np.sort(values[:, ::37], axis=1)
     brackets = bracket(probes, values.shape[1], 5.0)
     assert brackets.room < 1_000
-    assert not assert_same_where_it_answers(values, streamed(values, brackets, moments=True), moments=True).any()
+    assert not assert_equal_where_not_missed(values, streamed(values, brackets, moments=True), moments=True).any()
 
 
-def test_a_bracket_beside_its_quantile_is_noticed():
+def test_a_bracket_without_its_quantile_is_marked_as_missed():
     values = np.arange(1000, dtype=np.float32)[None]
     low_half = np.sort(values[:, :300:3], axis=1)
     ordered = streamed(values, bracket(low_half, 1000, 0.1))
@@ -114,7 +114,7 @@ def test_a_bracket_beside_its_quantile_is_noticed():
     assert ordered.stream.missed.tolist() == [True]
 
 
-def test_more_values_than_there_is_room_for_are_noticed():
+def test_a_full_buffer_is_marked_as_missed():
     values = np.random.default_rng(0).standard_normal((1, 1000)).astype(np.float32)
     brackets = bracket(np.sort(values[:, ::5], axis=1), 1000, 5.0)
     assert not streamed(values, brackets).stream.missed.any()
@@ -126,7 +126,7 @@ def test_more_values_than_there_is_room_for_are_noticed():
 @given(
     codes=st.lists(st.integers(0, 2), min_size=6, max_size=200).filter(lambda c: {0, 1, 2} <= set(c)), data=st.data()
 )
-def test_probes_are_of_every_class_and_spread_over_it(codes, data):
+def test_probes_are_spread_over_every_class(codes, data):
     codes = np.array(codes)
     sizes = np.bincount(codes)
     counts = [data.draw(st.integers(1, int(size))) for size in sizes]
@@ -134,6 +134,6 @@ def test_probes_are_of_every_class_and_spread_over_it(codes, data):
     assert (np.diff(chosen) > 0).all()
     assert np.bincount(codes[chosen], minlength=3).tolist() == counts
     for k, (size, count) in enumerate(zip(sizes, counts, strict=True)):
-        places = np.searchsorted(np.flatnonzero(codes == k), chosen[codes[chosen] == k])
-        gaps = np.diff(np.concatenate([[-1], places, [size]]))
+        positions = np.searchsorted(np.flatnonzero(codes == k), chosen[codes[chosen] == k])
+        gaps = np.diff(np.concatenate([[-1], positions, [size]]))
         assert gaps.max() <= 2 * math.ceil(size / count)

@@ -9,54 +9,54 @@ from hypothesis import strategies as st
 from fxdask.kernels.preprocessing import merge_summaries, preprocessing_from, summarize
 
 
-def prepared(X, how=None, steps=None):
+def fitted_preprocessing(X, how=None, steps=None):
     edges = [0, *(steps or []), len(X)]
     parts = [summarize(X[a:b], how) for a, b in pairwise(edges)]
     return preprocessing_from(merge_summaries(parts), how, X.dtype)
 
 
-@given(seed=st.integers(0, 99), rows=st.integers(2, 40), inputs=st.integers(2, 6), cut=st.integers(1, 39))
+@given(seed=st.integers(0, 99), rows=st.integers(2, 40), n_features=st.integers(2, 6), cut=st.integers(1, 39))
 @pytest.mark.parametrize("how", [None, "sample", "feature"])
-def test_by_the_definition(how, seed, rows, inputs, cut):
-    X = np.random.default_rng(seed).normal(3, 2, (rows, inputs))
-    got = prepared(X, how, [cut] if cut < rows else None)
+def test_samples_equal_the_definition(how, seed, rows, n_features, cut):
+    X = np.random.default_rng(seed).normal(3, 2, (rows, n_features))
+    got = fitted_preprocessing(X, how, [cut] if cut < rows else None)
     want = oracles.normalize(X, how)
     np.testing.assert_allclose(got(X), want - want.mean(axis=0), atol=2e-6)
     assert got.largest == pytest.approx(np.abs(want - want.mean(axis=0)).max(), rel=1e-9)
 
 
-def test_a_large_offset_does_not_eat_float32():
+def test_a_large_offset_does_not_cost_digits_of_float32():
     small = np.random.default_rng(0).standard_normal((50, 3))
     X = small + 1e9
     exact = (X - 1e9) - (X - 1e9).mean(axis=0)
-    np.testing.assert_allclose(prepared(X)(X), exact, atol=1e-6)
+    np.testing.assert_allclose(fitted_preprocessing(X)(X), exact, atol=1e-6)
 
 
-def test_a_constant_input_becomes_exactly_zero():
+def test_a_constant_feature_becomes_exactly_zero():
     X = np.random.default_rng(1).standard_normal((30, 2))
     X[:, 1] = 0.1
     for how in (None, "feature"):
-        assert (prepared(X, how, [7, 19])(X)[:, 1] == 0).all()
+        assert (fitted_preprocessing(X, how, [7, 19])(X)[:, 1] == 0).all()
 
 
 def test_a_constant_sample_becomes_zero_before_the_shift():
     X = np.random.default_rng(2).standard_normal((20, 4))
     X[3] = 0.1
-    got = prepared(X, "sample")
+    got = fitted_preprocessing(X, "sample")
     np.testing.assert_allclose(got(X)[3], -got.shift, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "float16", "float32", "bool", ">f4"])
-def test_narrow_types_give_the_same_as_their_float64_copy(dtype):
+def test_small_dtypes_equal_their_float64_copy(dtype):
     X = np.random.default_rng(3).integers(0, 2 if dtype == "bool" else 255, (40, 5)).astype(dtype)
-    got = prepared(X)
+    got = fitted_preprocessing(X)
     assert got.shift.dtype == np.float32
     assert np.array_equal(got(X), got(X.astype(np.float64)))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("how", [None, "sample", "feature"])
-def test_a_summary_tells_of_what_is_not_finite(bad, how):
+def test_a_summary_detects_nan_and_infinity(bad, how):
     X = np.ones((6, 3)) * np.arange(3)
     assert summarize(X, how).is_finite
     X[4, 1] = bad
@@ -65,9 +65,9 @@ def test_a_summary_tells_of_what_is_not_finite(bad, how):
 
 @pytest.mark.parametrize("how", [None, "sample", "feature"])
 @pytest.mark.parametrize("size", [1e30, 1e38, 1e39, 1e300, 1.7e308])
-def test_samples_far_out_stay_finite_and_keep_their_direction(how, size):
+def test_huge_samples_stay_finite_and_keep_their_direction(how, size):
     X = np.random.default_rng(4).standard_normal((50, 3))
-    got = prepared(X, how)
+    got = fitted_preprocessing(X, how)
     far = np.array([[size, -size / 2, 0.0], [0.0, 0.0, -size]])
     near = got.apply_checked(X)
     assert np.array_equal(near, got(X))
@@ -81,6 +81,8 @@ def test_samples_far_out_stay_finite_and_keep_their_direction(how, size):
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-150, 1e150, 1e300])
-def test_each_sample_may_have_any_scale(scale):
+def test_sample_normalization_does_not_depend_on_the_scale(scale):
     X = np.random.default_rng(5).standard_normal((30, 4))
-    np.testing.assert_allclose(prepared(X * scale, "sample")(X * scale), prepared(X, "sample")(X), atol=1e-6)
+    np.testing.assert_allclose(
+        fitted_preprocessing(X * scale, "sample")(X * scale), fitted_preprocessing(X, "sample")(X), atol=1e-6
+    )

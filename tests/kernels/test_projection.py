@@ -11,7 +11,7 @@ TILE = TileShape(16, 32)
 
 
 def project(W, X, codes, n_classes, n_nodes, first_node=0, tile=TILE):
-    """The products of a range of nodes with all samples, gathered by class."""
+    """(node, sample) products of a range of nodes with all samples, ordered by class."""
     first, last, tiles = node_rows(first_node, first_node + len(W), n_nodes, tile.nodes)
     weights = np.zeros((last - first, W.shape[1]), np.float32)
     own = slice(first_node - first, first_node - first + len(W))
@@ -20,10 +20,10 @@ def project(W, X, codes, n_classes, n_nodes, first_node=0, tile=TILE):
     for start in range(0, len(X), tile.samples):
         rows = X[start : start + tile.samples]
         order, of_tile = class_runs(codes[start : start + tile.samples], n_classes)
-        prepared = np.zeros((padded_length(len(rows)), X.shape[1]), np.float32)
-        prepared[: len(rows)] = rows[order]
-        product = np.empty((len(weights), len(prepared)), np.float32)
-        project_tile(weights, tiles, prepared, product)
+        padded = np.zeros((padded_length(len(rows)), X.shape[1]), np.float32)
+        padded[: len(rows)] = rows[order]
+        product = np.empty((len(weights), len(padded)), np.float32)
+        project_tile(weights, tiles, padded, product)
         values.append(product)
         for of_class, run in zip(runs, of_tile, strict=True):
             of_class.append(slice(start + run.start, start + run.stop))
@@ -35,24 +35,24 @@ def project(W, X, codes, n_classes, n_nodes, first_node=0, tile=TILE):
     seed=st.integers(0, 999),
     nodes=st.integers(1, 50),
     samples=st.integers(1, 100),
-    inputs=st.integers(1, 40),
+    n_features=st.integers(1, 40),
     n_classes=st.integers(2, 4),
     block=st.integers(1, 50),
 )
-def test_values_are_products_sorted_by_class_whatever_the_block(seed, nodes, samples, inputs, n_classes, block):
+def test_values_are_products_ordered_by_class_for_every_block_size(seed, nodes, samples, n_features, n_classes, block):
     rng = np.random.default_rng(seed)
-    W = rng.standard_normal((nodes, inputs)).astype(np.float32)
-    X = rng.standard_normal((samples, inputs)).astype(np.float32)
+    W = rng.standard_normal((nodes, n_features)).astype(np.float32)
+    X = rng.standard_normal((samples, n_features)).astype(np.float32)
     codes = rng.integers(0, n_classes, samples)
     whole = project(W, X, codes, n_classes, nodes)
     exact = (W.astype(float) @ X.T.astype(float))[:, np.argsort(codes, kind="stable")]
-    np.testing.assert_allclose(whole, exact, atol=1e-5 * inputs)
+    np.testing.assert_allclose(whole, exact, atol=1e-5 * n_features)
     pieces = [project(W[a : a + block], X, codes, n_classes, nodes, a) for a in range(0, nodes, block)]
     assert np.array_equal(np.concatenate(pieces), whole)
 
 
 @given(n_nodes=st.integers(1, 200), data=st.data())
-def test_a_range_of_nodes_lies_in_the_tiles_of_the_whole(n_nodes, data):
+def test_a_range_of_nodes_uses_the_tiles_of_all_nodes(n_nodes, data):
     start = data.draw(st.integers(0, n_nodes - 1))
     stop = data.draw(st.integers(start + 1, n_nodes))
     first, last, tiles = node_rows(start, stop, n_nodes, TILE.nodes)
@@ -70,7 +70,7 @@ def test_a_range_of_nodes_lies_in_the_tiles_of_the_whole(n_nodes, data):
     cut=st.integers(0, 100),
     shift_products=st.booleans(),
 )
-def test_packed_products_do_not_depend_on_how_the_samples_are_cut(seed, nodes, samples, cut, shift_products):
+def test_packed_products_do_not_depend_on_how_samples_are_split(seed, nodes, samples, cut, shift_products):
     rng = np.random.default_rng(seed)
     W = rng.standard_normal((nodes, 20)).astype(np.float32)
     X = rng.standard_normal((samples, 20)).astype(np.float32)

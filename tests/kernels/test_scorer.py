@@ -21,7 +21,7 @@ def network(rng, n_classes, n_nodes, counts, combine):
     slices = [slice(a, a + c) for a, c in zip(np.cumsum([0, *counts[:-1]]).tolist(), counts, strict=True)]
     member = rng.random((n_classes, n_nodes)) < 0.6
     member[:, 0] = True
-    member[rng.integers(0, n_classes, n_nodes), np.arange(n_nodes)] = True  # a kept node is somebody's
+    member[rng.integers(0, n_classes, n_nodes), np.arange(n_nodes)] = True  # every node is selected by a class
     priors = rng.uniform(0.2, 1, n_classes)
     weights = rng.standard_normal((n_nodes, 3)).astype(np.float32)
     sorted_values = [np.sort(rng.standard_normal((n_nodes, c)).astype(np.float32), axis=1) for c in counts]
@@ -58,14 +58,14 @@ def test_scores_and_labels_equal_the_oracle(combine, density, seed, n_classes, n
     want = oracles.log_scores(
         points, net.projections, codes, selected, net.bandwidth, net.spread, np.exp(net.log_priors), combine
     )
-    # A sum of densities keeps their relative error; a sum of logarithms adds the errors up.
+    # A sum of densities keeps their relative error, but the errors of a sum of logarithms add up.
     error = 1e-9 if density == "exact" else LARGEST_ERROR * (n_nodes if combine == "log" else 1)
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=error)
     assert np.array_equal(got.argmax(axis=1), want.argmax(axis=1))
 
 
 def hard_points(rng, net):
-    """(node, point) values at which tables have it hard: at samples and edges, in gaps, in tails, far away."""
+    """(node, point) values that are difficult for tables: at samples and edges, in gaps, in tails, far away."""
     low, high = net.projections.min(axis=1), net.projections.max(axis=1)
     width = net.bandwidth.max(axis=0)
     kinds = [
@@ -90,7 +90,7 @@ KINDS_OF_VALUES = {
 @pytest.mark.parametrize("kind", KINDS_OF_VALUES)
 @pytest.mark.parametrize("scale", [1e-20, 1.0, 1e20])
 @pytest.mark.parametrize("combine", COMBINATIONS)
-def test_tables_give_the_labels_of_exact_sums(kind, scale, combine):
+def test_labels_from_tables_equal_labels_from_exact_sums(kind, scale, combine):
     rng = np.random.default_rng(5)
     net = network(rng, 3, 4, [60, 90, 40], combine)
     values = KINDS_OF_VALUES[kind](rng, net.projections.shape)
@@ -107,8 +107,8 @@ def test_tables_give_the_labels_of_exact_sums(kind, scale, combine):
     assert exact.n_exact == points.shape[1]
 
 
-def test_ties_are_decided_as_the_exact_sums_decide_them():
-    """Two classes of the same samples: every score is a tie up to the last bits, so every sample is summed."""
+def test_tied_samples_are_scored_by_exact_sums():
+    """Two classes have the same samples, so all scores are equal up to the last bits, and every sample is summed."""
     rng = np.random.default_rng(6)
     net = network(rng, 2, 3, [50, 50], "sum")
     net.projections[:, 50:] = net.projections[:, :50]
@@ -119,8 +119,8 @@ def test_ties_are_decided_as_the_exact_sums_decide_them():
     assert np.array_equal(looked_up.scores, Scorer(net, "exact").class_scores(points).scores)
 
 
-def test_points_on_the_boundary_between_two_classes():
-    """Thousands of neighbouring values around a place where both scores are equal."""
+def test_labels_at_the_boundary_between_two_classes_are_exact():
+    """Thousands of neighbouring float32 values around a point where both scores are equal."""
     rng = np.random.default_rng(7)
     net = network(rng, 2, 1, [400, 300], "sum")
     net.projections[0, :400] -= 1
@@ -139,7 +139,7 @@ def test_points_on_the_boundary_between_two_classes():
 
 
 @given(seed=st.integers(0, 999), count=st.integers(1, 9))
-def test_a_sample_is_scored_alike_alone_and_among_others(seed, count):
+def test_a_score_does_not_depend_on_other_samples(seed, count):
     rng = np.random.default_rng(seed)
     for density in DENSITIES:
         scorer = Scorer(network(rng, 3, 4, [30, 2, 5], "sum"), density)
@@ -150,7 +150,7 @@ def test_a_sample_is_scored_alike_alone_and_among_others(seed, count):
 
 
 @given(seed=st.integers(0, 999), cuts=st.lists(st.integers(0, 3_000), max_size=4))
-def test_scores_do_not_depend_on_how_the_samples_are_cut(seed, cuts):
+def test_scores_do_not_depend_on_how_samples_are_split(seed, cuts):
     rng = np.random.default_rng(seed)
     net = Scorer(network(rng, 2, 3, [30, 40], "sum"))
     samples = rng.standard_normal((3_000, 3)).astype(np.float32)
@@ -158,19 +158,19 @@ def test_scores_do_not_depend_on_how_the_samples_are_cut(seed, cuts):
     assert np.array_equal(merge_scored(parts, 2).scores, net.log_scores(samples).scores)
 
 
-def test_no_samples():
+def test_no_samples_give_no_scores():
     net = network(np.random.default_rng(0), 3, 2, [4, 4, 4], "sum")
     for density in DENSITIES:
         assert Scorer(net, density).log_scores(np.empty((0, 3), np.float32)).scores.shape == (0, 3)
 
 
-def test_an_unknown_density():
+def test_an_unknown_density_is_refused():
     net = network(np.random.default_rng(0), 2, 1, [4, 4], "sum")
     with pytest.raises(ValueError, match="density='tables' is not known; choose one of 'table', 'exact'"):
         Scorer(net, "tables")
 
 
-def test_a_scorer_travels_without_its_tables():
+def test_a_pickled_scorer_has_no_tables():
     rng = np.random.default_rng(2)
     scorer = Scorer(network(rng, 2, 2, [40, 30], "log"))
     points = rng.standard_normal((2, 50)).astype(np.float32)
@@ -180,8 +180,8 @@ def test_a_scorer_travels_without_its_tables():
     assert np.array_equal(pickle.loads(pickle.dumps(scorer)).class_scores(points).scores, scores)
 
 
-def test_a_far_outlier_still_has_a_class():
-    """Every density underflows to zero, yet the wider class is the right one."""
+def test_a_far_outlier_is_labelled_although_its_densities_underflow():
+    """Every density underflows to zero, but the class with the larger bandwidth still has the larger score."""
     rng = np.random.default_rng(0)
     net = network(rng, 2, 1, [50, 50], "sum")
     net.bandwidth[:] = [[0.1], [1.0]]
@@ -193,7 +193,7 @@ def test_a_far_outlier_still_has_a_class():
 
 
 def test_memory_does_not_grow_with_the_square_of_the_classes():
-    """All classes' densities at all nodes at once would be 390 MB here."""
+    """The densities of all classes at all nodes together would take 390 MB."""
     rng = np.random.default_rng(1)
     net = network(rng, 80, 800, [2] * 80, "sum")
     net.member[:] = np.repeat(np.eye(80, dtype=bool), 10, axis=1)
@@ -208,6 +208,6 @@ def test_memory_does_not_grow_with_the_square_of_the_classes():
 
 
 @given(st.lists(st.lists(st.floats(-1e9, 1e9), min_size=3, max_size=3), min_size=1, max_size=5))
-def test_probabilities_are_the_softmax(rows):
+def test_probabilities_are_the_softmax_of_the_scores(rows):
     scores = np.array(rows)
     np.testing.assert_allclose(class_probabilities(scores), softmax(scores, axis=1), atol=1e-15)

@@ -3,7 +3,7 @@ import numpy as np
 from fxdask.kernels.scratch import Scratch
 
 
-def test_the_same_memory_serves_again():
+def test_memory_is_reused_for_the_same_name():
     scratch = Scratch()
     first = scratch("values", (3, 4))
     first[...] = 7
@@ -14,12 +14,12 @@ def test_the_same_memory_serves_again():
     assert (again == 7).all()
 
 
-def test_other_names_have_other_memory():
+def test_different_names_share_no_memory():
     scratch = Scratch()
     assert not np.shares_memory(scratch("values", (5,)), scratch("prepared", (5,)))
 
 
-def test_it_grows_and_takes_any_type():
+def test_a_buffer_grows_and_takes_any_dtype():
     scratch = Scratch()
     scratch("raw", (2,), np.uint8)
     wide = scratch("raw", (100, 3), ">f8")

@@ -15,7 +15,7 @@ def as_lists(top: TopNodes):
 
 
 @given(scores=st.lists(few_values, min_size=1, max_size=40), n_selected=st.integers(1, 12))
-def test_equal_to_the_oracle_with_ties_and_infinities(scores, n_selected):
+def test_top_nodes_with_ties_and_infinities_equal_the_oracle(scores, n_selected):
     top = top_nodes(np.array([scores]), 0, n_selected)
     assert as_lists(top)[0] == oracles.top_nodes(scores, n_selected)
     kept = top.nodes[0] != NO_NODE
@@ -24,7 +24,7 @@ def test_equal_to_the_oracle_with_ties_and_infinities(scores, n_selected):
 
 
 @given(data=st.data(), n_selected=st.integers(1, 6), block=st.integers(1, 11), n_classes=st.integers(2, 3))
-def test_merge_gives_the_same_in_any_order_and_grouping(data, n_selected, block, n_classes):
+def test_merge_does_not_depend_on_order_or_grouping(data, n_selected, block, n_classes):
     scores = np.array(
         data.draw(st.lists(st.lists(few_values, min_size=n_classes, max_size=n_classes), min_size=1, max_size=30))
     ).T

@@ -13,14 +13,14 @@ from fxdask.kernels.statistics import LOCATIONS, SPREAD_SOURCES, SPREADS, class_
 
 LOCATION_NAMES, SPREAD_NAMES = sorted(LOCATIONS), sorted(SPREADS)
 
-# Multiples of 1/8: every sum is exact, so that results must be equal to the last bit, ties included.
+# Sums of multiples of 1/8 are exact, so results must be equal to the last bit, also with ties.
 eighths = st.integers(-80, 80).map(lambda i: np.float32(i / 8))
-# Any finite number whose square is not lost.
+# Finite numbers whose squares do not overflow.
 floats = st.floats(-(2.0**40), 2.0**40, width=32).map(np.float32)
 
 
 def node_values(elements, most_samples=60):
-    """(node, sample) values with the sizes of the classes they are sorted by."""
+    """Strategy: class sizes, and (node, sample) values ordered by class."""
     sizes = st.lists(st.integers(2, most_samples // 3), min_size=2, max_size=3)
     return sizes.flatmap(
         lambda counts: st.tuples(
@@ -36,7 +36,7 @@ def slices(counts):
 
 
 def projected(values, columns):
-    """Values whose classes stand together, as the products of one tile would."""
+    """(node, sample) values ordered by class -> column values with one run per class."""
     return ColumnValues(values, [[some] for some in columns])
 
 
@@ -54,7 +54,7 @@ def expected(values, counts, location, spread, tolerance):
     location=st.sampled_from(LOCATION_NAMES),
     spread=st.sampled_from(["mad", "iqr"]),
 )
-def test_equal_to_the_oracle_on_numbers_whose_sums_are_exact(drawn, location, spread):
+def test_numbers_with_exact_sums_equal_the_oracle(drawn, location, spread):
     counts, values = drawn
     tolerance = np.full(len(values), 1e-9)
     got = class_statistics(projected(values, slices(counts)), tolerance, location, spread)
@@ -67,18 +67,18 @@ def test_equal_to_the_oracle_on_numbers_whose_sums_are_exact(drawn, location, sp
 
 
 @given(drawn=node_values(floats), location=st.sampled_from(LOCATION_NAMES), spread=st.sampled_from(SPREAD_NAMES))
-def test_equal_to_the_oracle_on_any_numbers(drawn, location, spread):
+def test_any_numbers_equal_the_oracle(drawn, location, spread):
     counts, values = drawn
     scale = float(np.abs(values).max())
     tolerance = np.full(len(values), 1e-6 * scale)
     got = class_statistics(projected(values, slices(counts)), tolerance, location, spread)
     where, wide, _ = expected(values, counts, location, spread, tolerance)
-    assert np.array_equal(got.location, where), "sums are exact, so there is nothing to allow for"
+    assert np.array_equal(got.location, where), "sums are exact, so no tolerance is needed"
     np.testing.assert_allclose(got.spread, wide, rtol=1e-9, atol=1e-14 * scale)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 2047, 2048, 2049, 6001])
-def test_agrees_with_numpy_and_scipy(count):
+def test_statistics_agree_with_numpy_and_scipy(count):
     values = np.random.default_rng(count).standard_normal((7, count)).astype(np.float32)
     tolerance = np.zeros(7)
     whole = [slice(0, count)]
@@ -94,8 +94,8 @@ def test_agrees_with_numpy_and_scipy(count):
 
 
 @given(rows=st.integers(1, 9), count=st.integers(2, 5_000), seed=st.integers(0, 99))
-def test_a_node_does_not_see_its_neighbours(rows, count, seed):
-    """Any number of nodes at once gives each the same bits: the block size cannot matter."""
+def test_a_node_does_not_depend_on_other_nodes(rows, count, seed):
+    """A node has the same bits in a block of any size."""
     values = np.random.default_rng(seed).standard_normal((rows, count)).astype(np.float32)
     together = class_statistics(projected(values, [slice(0, count)]), np.zeros(rows))
     for i in range(rows):
@@ -104,12 +104,12 @@ def test_a_node_does_not_see_its_neighbours(rows, count, seed):
         assert alone.spread[0, 0] == together.spread[0, i]
 
 
-def test_each_fallback_is_taken_and_told():
+def test_each_fallback_is_used_and_reported():
     tolerance = np.full(4, 1e-6)
     values = np.array(
         [
-            [0, 1, 2, 3, 4, 5, 6, 7],  # a MAD
-            [0, 0, 0, 0, 0, 5, 6, 7],  # more than half equal: the quartiles still differ
+            [0, 1, 2, 3, 4, 5, 6, 7],  # the MAD is not zero
+            [0, 0, 0, 0, 0, 5, 6, 7],  # more than half are equal, but the quartiles differ
             [0, 0, 0, 0, 0, 0, 0, 7],  # the quartiles are equal too
             [3, 3, 3, 3, 3, 3, 3, 3],
         ],
@@ -122,7 +122,7 @@ def test_each_fallback_is_taken_and_told():
     assert got.spread[0, 3] == 0
 
 
-def test_rounding_noise_counts_as_constant():
+def test_rounding_noise_is_treated_as_constant():
     w = np.random.default_rng(0).standard_normal((3, 50)).astype(np.float32)
     tolerance = node_tolerance(w, largest=2.0)
     assert tolerance == pytest.approx([oracles.node_tolerance(row, 2.0) for row in w])

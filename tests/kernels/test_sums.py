@@ -24,8 +24,8 @@ def summed(terms, bounds, cuts):
     slack=st.integers(0, 20),
     data=st.data(),
 )
-def test_every_order_and_cutting_gives_the_rounded_exact_sum(terms, slack, data):
-    """Whatever float32 holds: zeros of both signs, denormals, the largest beside the smallest."""
+def test_every_order_and_split_gives_the_rounded_exact_sum(terms, slack, data):
+    """Terms are any float32 values: zeros of both signs, denormals, the largest with the smallest."""
     bounds = np.abs(terms).max(axis=1).astype(float) * 2.0**slack
     cuts = sorted(data.draw(st.lists(st.integers(0, terms.shape[1]), max_size=3)))
     order = data.draw(st.permutations(range(terms.shape[1])))
@@ -35,20 +35,20 @@ def test_every_order_and_cutting_gives_the_rounded_exact_sum(terms, slack, data)
 
 
 @given(terms=arrays(np.float32, st.tuples(st.integers(1, 3), st.integers(1, 20)), elements=narrow))
-def test_squares_are_summed_exactly_too(terms):
+def test_squares_are_summed_exactly(terms):
     squares = np.square(terms, dtype=np.float64)
     sums = summed(squares, squares.max(axis=1), [])
     assert sums.fractions() == [sum((Fraction(float(v)) ** 2 for v in row), Fraction()) for row in terms]
 
 
 @pytest.mark.parametrize("count", [10, 1_000, 1_000_000])
-def test_many_values_of_every_size(count):
+def test_many_values_of_every_magnitude_are_summed_exactly(count):
     rng = np.random.default_rng(count)
     terms = (rng.standard_normal((2, count)) * 10.0 ** rng.integers(-12, 12, (2, count))).astype(np.float32)
     sums = summed(terms, np.abs(terms).max(axis=1), [count // 3])
     assert sums.totals().tolist() == [math.fsum(row.tolist()) for row in terms]
 
 
-def test_nothing_added_is_nothing():
+def test_an_empty_sum_is_zero():
     assert ExactSums(np.ones(2), 5).totals().tolist() == [0, 0]
     assert ExactSums(np.ones(2), 5).fractions() == [0, 0]

@@ -6,7 +6,7 @@ from scipy import stats
 from fxdask.kernels.weights import ROWS_PER_DRAW, weight_block, weight_rows
 
 
-def test_first_thousand_rows_of_a_hundred_thousand_are_those_of_a_thousand():
+def test_the_number_of_nodes_does_not_change_the_first_rows():
     few = weight_block(3, 0, 1_000, 20)
     many = weight_block(3, 0, 100_000, 20)
     assert np.array_equal(few, many[:1_000])
@@ -26,7 +26,7 @@ def test_a_row_depends_on_seed_and_node_alone(seed, start, length, n_features):
     assert np.array_equal(block, np.array(one_by_one, np.float32).reshape(length, n_features))
 
 
-def test_rows_come_in_the_order_asked_for():
+def test_rows_have_the_requested_order():
     nodes = [500, 3, 64, 3, 63]
     rows = weight_rows(9, nodes, 4)
     assert np.array_equal(rows[1], rows[3])
@@ -34,7 +34,7 @@ def test_rows_come_in_the_order_asked_for():
 
 
 def test_weights_are_standard_normal():
-    """Over many seeds the p-values of two normality tests are themselves uniform: no seed is picked."""
+    """Over 200 seeds the p-values of two normality tests are uniform, so the test does not depend on a chosen seed."""
     draws = [weight_block(seed, 0, 4 * ROWS_PER_DRAW, 100).ravel().astype(float) for seed in range(200)]
     for test in (stats.normaltest, lambda drawn: stats.kstest(drawn, "norm")):
         p_values = [test(drawn).pvalue for drawn in draws]
@@ -44,9 +44,9 @@ def test_weights_are_standard_normal():
     assert abs(everything.var() - 1) < 4 * np.sqrt(2 / len(everything))
 
 
-def test_rows_are_not_correlated_with_each_other_or_between_seeds():
+def test_rows_and_seeds_are_not_correlated():
     first, second = weight_block(0, 0, 200, 2_000), weight_block(1, 0, 200, 2_000)
     between = np.corrcoef(first, second)
     np.fill_diagonal(between, 0)
-    # The largest of 80,000 correlations of 2,000 values: 4.5 standard deviations would be chance, 6 a fault.
+    # Of 80,000 correlations of 2,000 values the largest may be 4.5 standard deviations by chance, but not 6.
     assert np.abs(between).max() < 6 / np.sqrt(2_000)

@@ -29,12 +29,12 @@ def score(criterion, location, spread, prior, tolerance):
     criterion=st.sampled_from(sorted(CRITERIA)),
     data=st.data(),
 )
-def test_equal_to_the_oracle(n_classes, n_nodes, criterion, data):
-    def table(of):
+def test_scores_equal_the_oracle(n_classes, n_nodes, criterion, data):
+    def drawn_table(of):
         row = st.lists(of, min_size=n_nodes, max_size=n_nodes)
         return np.array(data.draw(st.lists(row, min_size=n_classes, max_size=n_classes)))
 
-    location, spread = table(locations), table(spreads)
+    location, spread = drawn_table(locations), drawn_table(spreads)
     prior = np.array(data.draw(st.lists(priors, min_size=n_classes, max_size=n_classes)))
     prior /= prior.sum()
     tolerance = np.full(n_nodes, 1e-6)
@@ -45,8 +45,8 @@ def test_equal_to_the_oracle(n_classes, n_nodes, criterion, data):
 
 
 @given(mu_0=st.floats(-3, 3), mu_1=st.floats(-3, 3), s_0=st.floats(0.2, 3), s_1=st.floats(0.2, 3), p_0=priors)
-def test_positive_exactly_where_numerical_integration_of_assumption_2_says_so(mu_0, mu_1, s_0, s_1, p_0):
-    """P_k E_k[p(x|C_k)] > P_j E_k[p(x|C_j)], with the expectations integrated, not in closed form."""
+def test_the_sign_agrees_with_numerical_integration_of_assumption_2(mu_0, mu_1, s_0, s_1, p_0):
+    """P_k E_k[p(x|C_k)] > P_j E_k[p(x|C_j)], with the expectations integrated numerically."""
     mu, s, p = (mu_0, mu_1), (s_0, s_1), (p_0, 1 - p_0)
     divergence = score("extended_fisher", [[mu_0], [mu_1]], [[s_0], [s_1]], p, [0.0])[:, 0]
     for k in (0, 1):
@@ -60,7 +60,7 @@ def test_positive_exactly_where_numerical_integration_of_assumption_2_says_so(mu
         assert (divergence[k] > 0) == (own > other)
 
 
-def test_separates_by_variance_where_the_means_coincide():
+def test_the_extended_criterion_separates_by_variance_where_the_means_are_equal():
     divergence = score("extended_fisher", [[1.0], [1.0]], [[0.5], [3.0]], [0.5, 0.5], [0.0])[:, 0]
     ratio = fisher_ratio(np.ones((2, 1)), np.array([[0.5], [3.0]]), 0, 1, np.zeros(1))
     assert ratio[0] == 0
@@ -68,18 +68,18 @@ def test_separates_by_variance_where_the_means_coincide():
     assert divergence[0] > 0 > divergence[1]
 
 
-def test_degenerate_spreads_are_defined():
+def test_scores_with_constant_classes_are_defined():
     location = [[0.0, 0.0, 0.0, 0.0], [0.0, 5.0, 1.0, 1e-9]]
     spread = [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0]]
     got = score("extended_fisher", location, spread, [0.5, 0.5], [1e-6] * 4)
-    assert got[:, 0].tolist() == [-math.inf, -math.inf]  # one constant: never selected
-    assert got[:, 1].tolist() == [math.inf, math.inf]  # two constants: perfect
+    assert got[:, 0].tolist() == [-math.inf, -math.inf]  # the same constant: never selected
+    assert got[:, 1].tolist() == [math.inf, math.inf]  # different constants: perfect separation
     assert got[0, 2] == math.inf  # sigma_0 = 0 < sigma_1
     assert got[1, 2] == pytest.approx(1 / 4 - math.log(2))  # by the formula
-    assert got[:, 3].tolist() == [-math.inf, -math.inf]  # the same constant within rounding
+    assert got[:, 3].tolist() == [-math.inf, -math.inf]  # the same constant up to rounding
 
 
-def test_an_unlikely_class_needs_more():
+def test_a_class_with_a_small_prior_has_a_larger_threshold():
     spread = np.ones((2, 1))
     rare, common = (threshold(spread, np.array([p, 1 - p]), 0, 1)[0] for p in (0.1, 0.9))
     assert rare == pytest.approx(2 * math.log(9))

@@ -1,4 +1,4 @@
-"""The densities of many rows at few points: their error as a share of each density's peak."""
+"""Densities of many rows at few points: the error as a share of each density's peak."""
 
 import numpy as np
 import oracles
@@ -24,7 +24,7 @@ KINDS = {
 
 
 def share_of_peak(got, points, values, bandwidth):
-    """The largest error of each row as a share of its density's peak, which is at least that at any sample."""
+    """(row,) largest error as a share of the largest density at any sample, which the peak is at least."""
     errors = []
     for found, at, row, width in zip(got, points, values, bandwidth, strict=True):
         peak = np.exp(log_density(row, row, width)).max()
@@ -41,7 +41,7 @@ def share_of_peak(got, points, values, bandwidth):
     seed=st.integers(0, 10**6),
     width=st.floats(0.01, 3),
 )
-def test_within_the_bound(kind, scale, n_samples, n_rows, n_points, seed, width):
+def test_errors_are_within_the_bound(kind, scale, n_samples, n_rows, n_points, seed, width):
     rng = np.random.default_rng(seed)
     values = np.sort((scale * KINDS[kind](rng, (n_rows, n_samples))).astype(np.float32), axis=1)
     bandwidth = scale * width * rng.uniform(0.5, 2, n_rows)
@@ -53,13 +53,13 @@ def test_within_the_bound(kind, scale, n_samples, n_rows, n_points, seed, width)
 
 
 @pytest.mark.parametrize("bandwidth", [1e-40, 1e-33, 1e33, 1e38])
-def test_widths_at_the_ends_of_float32(bandwidth):
+def test_errors_are_within_the_bound_for_extreme_bandwidths(bandwidth):
     values = np.sort(np.random.default_rng(3).standard_normal((2, 9)).astype(np.float32), axis=1)
     points, widths = np.concatenate([values, values + 1], axis=1), np.full(2, bandwidth)
     assert max(share_of_peak(densities(points, values, widths, Scratch()), points, values, widths)) <= BINNED_ERROR
 
 
-def test_a_row_does_not_depend_on_the_rows_beside_it():
+def test_a_row_does_not_depend_on_other_rows():
     rng = np.random.default_rng(4)
     values = np.sort(rng.standard_normal((70, 300)).astype(np.float32) * rng.uniform(1, 9, (70, 1)), axis=1)
     values = values.astype(np.float32)
@@ -69,7 +69,7 @@ def test_a_row_does_not_depend_on_the_rows_beside_it():
     np.testing.assert_array_equal(together, alone)
 
 
-def test_equal_to_the_oracle():
+def test_densities_equal_the_oracle():
     rng = np.random.default_rng(1)
     values, points = np.sort(rng.standard_normal((2, 50)).astype(np.float32), axis=1), np.zeros((2, 1), np.float32)
     got = densities(points, values, np.array([0.3, 0.5]), Scratch())
@@ -77,8 +77,8 @@ def test_equal_to_the_oracle():
     np.testing.assert_allclose(got[:, 0], want, rtol=1e-6)
 
 
-def test_a_coarser_grid_errs_as_much_as_its_terms_say(monkeypatch):
-    """The sixth power of the bins' width: a bound that cannot be broken at any width would be no bound."""
+def test_the_error_of_a_coarser_grid_grows_as_derived(monkeypatch):
+    """The error grows with the sixth power of the bin width, and wider bins exceed the bound of the usual width."""
     rng = np.random.default_rng(2)
     values = np.sort(rng.standard_normal((4, 3)).astype(np.float32), axis=1)
     bandwidth = np.full(4, 0.7)
@@ -92,7 +92,7 @@ def test_a_coarser_grid_errs_as_much_as_its_terms_say(monkeypatch):
 
 
 @given(n_rows=st.integers(1, 3), n_samples=st.integers(1, 40), seed=st.integers(0, 10**6))
-def test_the_compiled_sums_are_those_of_the_loop_and_of_the_samples(n_rows, n_samples, seed):
+def test_compiled_moments_equal_the_python_loop_and_numpy(n_rows, n_samples, seed):
     rng = np.random.default_rng(seed)
     ascending = np.sort(rng.standard_normal((n_rows, n_samples)).astype(np.float32), axis=1)
     low, per_bin = ascending[:, 0].astype(np.float64), rng.uniform(0.5, 5, n_rows)
@@ -100,9 +100,9 @@ def test_the_compiled_sums_are_those_of_the_loop_and_of_the_samples(n_rows, n_sa
     binned._compiled_bin_moments()(ascending, low, per_bin, compiled)
     binned._bin_moments(ascending, low, per_bin, plain)
     np.testing.assert_array_equal(compiled, plain)
-    place = (ascending - low[:, None]) * per_bin[:, None]
+    position = (ascending - low[:, None]) * per_bin[:, None]
     for row in range(n_rows):
         for power in range(binned.ORDER):
             want = np.zeros(100)
-            np.add.at(want, np.rint(place[row]).astype(int), (np.rint(place[row]) - place[row]) ** power)
+            np.add.at(want, np.rint(position[row]).astype(int), (np.rint(position[row]) - position[row]) ** power)
             np.testing.assert_allclose(plain[row, power], want, atol=1e-12)

@@ -10,7 +10,7 @@ from fxdask.kernels.density.point_pairs import pairs_of
     ranges=st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), max_size=20),
     at_a_time=st.integers(1, 40),
 )
-def test_every_pair_once_and_never_too_many(ranges, at_a_time):
+def test_every_pair_occurs_once_in_groups_of_bounded_size(ranges, at_a_time):
     start = np.array([low for low, _ in ranges], dtype=np.intp)
     stop = start + np.array([length for _, length in ranges], dtype=np.intp)
     samples = np.arange(40.0) ** 2

@@ -1,4 +1,4 @@
-"""Tabulated densities: their errors against slow exact sums, and against the bounds they state themselves."""
+"""Tables of densities: their errors against exact sums, and against the error bounds of the tables."""
 
 import numpy as np
 import oracles
@@ -35,7 +35,7 @@ def drawn(kind, n, seed=0, scale=1.0):
 
 
 def points_around(values, bandwidth, seed=0, n=60):
-    """Samples, places among them and between them, the tails on both sides, and far away."""
+    """(point,) at samples, near samples, between samples, in both tails, and far away."""
     rng = np.random.default_rng(seed)
     steps = bandwidth * np.geomspace(1e-3, 1e9, n)
     low, high = float(values[0]), float(values[-1])
@@ -61,7 +61,7 @@ def look_up(table, points):
     narrower=st.sampled_from([1.0, 0.1, 3.0]),
     scale=st.sampled_from([1.0, 1e-20, 1e20]),
 )
-def test_within_its_bound_of_the_oracle(kind, n, seed, narrower, scale):
+def test_errors_against_the_oracle_are_within_the_bound(kind, n, seed, narrower, scale):
     values, bandwidth = drawn(kind, n, seed, scale)
     bandwidth *= narrower
     points = points_around(values, bandwidth, seed, 8)
@@ -74,7 +74,7 @@ def test_within_its_bound_of_the_oracle(kind, n, seed, narrower, scale):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [6_000, 20_000])
-def test_within_its_bound_with_many_samples(kind, n):
+def test_errors_with_many_samples_are_within_the_bound(kind, n):
     values, bandwidth = drawn(kind, n)
     points = points_around(values, bandwidth, n=200)
     table = DensityTable(values, bandwidth)
@@ -88,8 +88,8 @@ def test_within_its_bound_with_many_samples(kind, n):
 
 
 @pytest.mark.parametrize(("order", "pieces"), [(12, 1), (12, 2), (4, 16), (6, 4)])
-def test_bounds_hold_where_errors_are_large_and_are_not_far_off(order, pieces, monkeypatch):
-    """Coarse approximations err far above rounding: the bound must cover that, and not a thousandfold."""
+def test_bounds_of_coarse_tables_hold_and_are_tight(order, pieces, monkeypatch):
+    """A coarse table has errors far above rounding; its bound must cover them, and be less than 1,000 times larger."""
     monkeypatch.setattr(table_module, "ORDER", order)
     monkeypatch.setattr(table_module, "PIECES", pieces)
     monkeypatch.setattr(table_module, "CELL_ERROR", np.inf)
@@ -107,7 +107,7 @@ def test_bounds_hold_where_errors_are_large_and_are_not_far_off(order, pieces, m
             cached.cache_clear()
 
 
-def test_samples_are_taken_a_few_at_a_time(monkeypatch):
+def test_group_size_of_samples_does_not_change_densities(monkeypatch):
     values, bandwidth = drawn("normal", 3_000)
     points = points_around(values, bandwidth)
     whole = look_up(DensityTable(values, bandwidth), points)[0]
@@ -115,7 +115,7 @@ def test_samples_are_taken_a_few_at_a_time(monkeypatch):
     np.testing.assert_allclose(look_up(DensityTable(values, bandwidth), points)[0], whole, rtol=1e-13, atol=1e-12)
 
 
-def test_a_table_of_few_cells_keeps_the_crowded_ones(monkeypatch):
+def test_a_table_of_few_cells_keeps_those_with_most_samples(monkeypatch):
     values = np.sort(np.append(np.random.default_rng(0).standard_normal(400), [500, -500])).astype(np.float32)
     monkeypatch.setattr(table_module, "MOST_CELLS", 40)
     table = DensityTable(values, 0.3)
@@ -129,8 +129,8 @@ def test_a_table_of_few_cells_keeps_the_crowded_ones(monkeypatch):
         np.testing.assert_allclose(found, log_density(at, values, 0.3), atol=LARGEST_ERROR)
 
 
-def test_a_shifted_set_is_looked_up_too():
-    """In the tails on either side, near and far, not one point has to be summed."""
+def test_points_in_the_tails_are_looked_up():
+    """All points lie in a tail, near or far, and none of them is summed."""
     for kind in ("normal", "uniform", "heavy tails", "repeated"):
         values, bandwidth = drawn(kind, 6_000)
         table = DensityTable(values, bandwidth)
@@ -147,7 +147,7 @@ def test_a_shifted_set_is_looked_up_too():
     behind=st.lists(st.floats(0, 50) | st.floats(0, 1e-6), max_size=30),
     distance=st.floats(4, 1e6) | st.floats(4, 20),
 )
-def test_tails_within_their_bound(behind, distance):
+def test_errors_of_tails_are_within_the_bound(behind, distance):
     behind = np.sort([0.0, *behind])
     (got,) = Tail(behind).log_sum(np.array([distance]))
     exponents = -0.5 * (distance + behind) ** 2
@@ -161,13 +161,13 @@ def test_tails_within_their_bound(behind, distance):
     points=st.lists(st.floats(-1e6, 1e6, width=32), max_size=8),
     bandwidth=st.floats(1e-3, 1e3),
 )
-def test_nearby_sums_leave_nothing_out_that_counts(values, points, bandwidth):
+def test_sums_of_nearby_samples_equal_sums_of_all_samples(values, points, bandwidth):
     values, points = np.sort(np.array(values, np.float32)), np.array(points, np.float32)
     got = log_density_nearby(points, values, bandwidth)
     np.testing.assert_allclose(got, log_density(points, values, bandwidth), rtol=1e-13, atol=1e-12)
 
 
-def test_tables_side_by_side_give_what_each_gives_alone():
+def test_lookup_of_several_tables_equals_lookup_of_each():
     tables = [DensityTable(*drawn(kind, 200)) for kind in KINDS]
     points = np.stack([points_around(table.ascending, table.bandwidth) for table in tables])
     together, n_summed = Lookup(tables).log_density(points, Scratch())
