@@ -184,9 +184,9 @@ class StreamedRows:
             self._count_and_keep(row, of_row)
         if self.inner_sums is not None:
             low, high = (ends[rows][:, None] for ends in self.brackets.inner)
-            self.inner_sums.add_narrow(np.clip(values, low, high), rows)
+            self.inner_sums.add_float32(np.clip(values, low, high), rows)
         if self.sums is not None and self.squares is not None:
-            self.sums.add_narrow(values, rows)
+            self.sums.add_float32(values, rows)
             self.squares.add_squares(values, rows)
 
     def _count_and_keep(self, row: int, values: NDArray[np.float32]) -> None:
@@ -371,7 +371,7 @@ def _times(number: int, value: float) -> list[float]:
 
 def _exact_parts(values: NDArray[np.float32]) -> list[float]:
     sums = ExactSums(np.abs(values).max(keepdims=True), len(values))
-    sums.add_narrow(values[None])
+    sums.add_float32(values[None])
     return sums.parts(0)
 
 

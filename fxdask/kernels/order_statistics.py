@@ -96,13 +96,13 @@ class SortedRows:
         kept = self.values[:, trimmed : self.count - trimmed]
         bounds = np.maximum(np.abs(kept[:, 0]), np.abs(kept[:, -1]))
         sums = ExactSums(bounds, kept.shape[1])
-        sums.add_narrow(kept)
+        sums.add_float32(kept)
         return sums.totals()
 
     def moments(self) -> tuple[list[Fraction], list[Fraction]]:
         """(row,) exact sums and exact sums of squares."""
         bounds = np.maximum(np.abs(self.values[:, 0]), np.abs(self.values[:, -1])).astype(np.float64)
         sums, squares = ExactSums(bounds, self.count), ExactSums(bounds**2, self.count)
-        sums.add_narrow(self.values)
+        sums.add_float32(self.values)
         squares.add_squares(self.values)
         return sums.fractions(), squares.fractions()

@@ -16,7 +16,7 @@ __all__ = ["ExactSums"]
 ALL = slice(None)
 GRID = -52  # the spacing of float64 just above a power of two, as an exponent relative to that power
 BYTES_AT_A_TIME = 3 * 2**15  # small enough that malloc reuses memory instead of mapping it anew
-MULTIPLE_OF_GRID = GRID + 23  # a float32 from here on is a multiple of the grid
+MULTIPLE_OF_GRID = GRID + 23  # a float32 of this exponent or more is a multiple of the grid
 
 
 class ExactSums:
@@ -42,19 +42,19 @@ class ExactSums:
     def add(self, terms: NDArray[np.float64], rows: slice = ALL) -> None:
         """(row, term) float64 terms: add them to these rows."""
         for some, into in _few_rows(terms, rows):
-            self._add_wide(terms[some], into)
+            self._add_float64(terms[some], into)
 
     def add_squares(self, values: NDArray[np.float32], rows: slice = ALL) -> None:
         """(row, term) float32 values: add their squares to these rows."""
         for some, into in _few_rows(values, rows):
-            self._add_wide(np.square(values[some], dtype=np.float64), into)
+            self._add_float64(np.square(values[some], dtype=np.float64), into)
 
-    def add_narrow(self, terms: NDArray[np.float32], rows: slice = ALL) -> None:
+    def add_float32(self, terms: NDArray[np.float32], rows: slice = ALL) -> None:
         """(row, term) float32 terms: add them to these rows."""
         for some, into in _few_rows(terms, rows):
-            self._add_narrow(terms[some], into)
+            self._add_float32(terms[some], into)
 
-    def _add_wide(self, terms: NDArray[np.float64], rows: slice) -> None:
+    def _add_float64(self, terms: NDArray[np.float64], rows: slice) -> None:
         anchors = self._anchor(0)[rows, None]
         multiples = terms + anchors
         multiples -= anchors
@@ -63,7 +63,7 @@ class ExactSums:
         remainders = terms.ravel()[inexact] - multiples.ravel()[inexact]
         self._add_few(rows.start + inexact // terms.shape[1], remainders, level=1)
 
-    def _add_narrow(self, terms: NDArray[np.float32], rows: slice) -> None:
+    def _add_float32(self, terms: NDArray[np.float32], rows: slice) -> None:
         """A float32 has 24 binary digits, so one that is not small is already a multiple of the grid."""
         with np.errstate(over="ignore"):
             largest_small = np.ldexp(self._anchor(0)[rows] / 1.5, MULTIPLE_OF_GRID).astype(np.float32)

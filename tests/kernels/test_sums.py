@@ -9,18 +9,18 @@ from hypothesis.extra.numpy import arrays
 
 from fxdask.kernels.sums import ExactSums
 
-narrow = st.floats(width=32, allow_nan=False, allow_infinity=False).map(np.float32)
+any_float32 = st.floats(width=32, allow_nan=False, allow_infinity=False).map(np.float32)
 
 
 def summed(terms, bounds, cuts):
     sums = ExactSums(bounds, terms.shape[1])
     for part in np.split(terms, cuts, axis=1):
-        (sums.add_narrow if terms.dtype == np.float32 else sums.add)(part)
+        (sums.add_float32 if terms.dtype == np.float32 else sums.add)(part)
     return sums
 
 
 @given(
-    terms=arrays(np.float32, st.tuples(st.integers(1, 3), st.integers(1, 40)), elements=narrow),
+    terms=arrays(np.float32, st.tuples(st.integers(1, 3), st.integers(1, 40)), elements=any_float32),
     slack=st.integers(0, 20),
     data=st.data(),
 )
@@ -34,7 +34,7 @@ def test_every_order_and_split_gives_the_rounded_exact_sum(terms, slack, data):
     assert sums.fractions() == [sum(map(Fraction, map(float, row)), Fraction()) for row in terms]
 
 
-@given(terms=arrays(np.float32, st.tuples(st.integers(1, 3), st.integers(1, 20)), elements=narrow))
+@given(terms=arrays(np.float32, st.tuples(st.integers(1, 3), st.integers(1, 20)), elements=any_float32))
 def test_squares_are_summed_exactly(terms):
     squares = np.square(terms, dtype=np.float64)
     sums = summed(squares, squares.max(axis=1), [])
