@@ -36,6 +36,8 @@ LIBRARY_PARTS = {
     "psutil": {"tasks", "store"},
     "numba": {"kernels"},
 }
+# Public names of these modules are exported elsewhere; the modules themselves may change in any release.
+PRIVATE_MODULES = {"zarr.core", "numpy.core", "distributed.core"}
 HEAVY = {"numba", "matplotlib", "pyarrow"}
 FREE = {"__init__", "__main__"}
 """The package's own face: it imports what it exports."""
@@ -98,6 +100,42 @@ def test_imports_are_at_the_top(path):
     top = {id(node) for node in tree.body}
     inner = [n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.ImportFrom)) and id(n) not in top]
     assert {name.partition(".")[0] for name in imports_of(ast.Module(inner, []))} <= HEAVY
+
+
+def is_private(name: str) -> bool:
+    """Whether a dotted name leads to a private module of a library, or to a private name in it."""
+    parts = name.split(".")
+    if parts[0] in {"fxdask", "__future__"}:
+        return False
+    return any(part.startswith("_") for part in parts) or any(
+        name == module or name.startswith(f"{module}.") for module in PRIVATE_MODULES
+    )
+
+
+def test_no_module_imports_private_modules_of_libraries():
+    private = {
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for path in MODULES
+        for name in imports_of(ast.parse(path.read_text()))
+        if is_private(name)
+    }
+    assert private == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("zarr.core", True),
+        ("zarr.core.sync.sync", True),
+        ("sklearn.utils._tags.Tags", True),
+        ("numpy._core", True),
+        ("zarr.buffer.default_buffer_prototype", False),
+        ("fsspec.core.url_to_fs", False),
+        ("__future__.annotations", False),
+    ],
+)
+def test_private_modules_of_libraries_are_recognised(name, expected):
+    assert is_private(name) == expected
 
 
 def graph_of(modules: dict[str, ast.AST]) -> dict[str, set[str]]:

@@ -14,7 +14,6 @@ from uuid import uuid4
 import zarr
 import zarr.errors
 from numpy.typing import NDArray
-from zarr.core.sync import sync
 
 from fxdask.errors import (
     DiskSpaceError,
@@ -24,6 +23,7 @@ from fxdask.errors import (
     StoreWriteError,
 )
 from fxdask.sizes import format_bytes
+from fxdask.store.asynchronous import run
 from fxdask.store.layout import FORMAT, MANIFEST
 from fxdask.store.manifest import Manifest, has_manifest, write_manifest
 from fxdask.store.paths import is_local, is_partial, object_store, sibling_url, zarr_location
@@ -151,7 +151,7 @@ def stored_array(group: zarr.Group, url: str, name: str) -> zarr.Array:
 @retried
 def has_chunk(array: zarr.Array, index: tuple[int, ...]) -> bool:
     """Whether a chunk is there by name: where it is not, Zarr reads zeros without a word."""
-    return sync((array.store_path / array.metadata.encode_chunk_key(index)).exists())
+    return run((array.store_path / array.metadata.encode_chunk_key(index)).exists())
 
 
 @retried
@@ -159,7 +159,7 @@ def check_file_size(array: zarr.Array, index: tuple[int, ...], url: str) -> None
     """Refuse a chunk that claims more values than its file has bytes, before room for them is made."""
     claimed = math.prod(array.chunks) * array.dtype.itemsize
     place = array.store_path / array.metadata.encode_chunk_key(index)
-    found = sync(place.store.getsize(place.path))
+    found = run(place.store.getsize(place.path))
     if claimed > found:
         raise StoreFormatError(
             f"{url} is damaged: {place.path} claims {claimed:,} bytes of values but is a file of {found:,}"
@@ -173,7 +173,7 @@ def count_files(array: zarr.Array) -> int:
     async def counted() -> int:
         return len([name async for name in array.store.list_prefix(f"{array.path}/c") if not is_partial(name)])
 
-    return sync(counted())
+    return run(counted())
 
 
 def write_together(parts: Sequence[tuple[zarr.Array, tuple[slice, ...], NDArray]]) -> None:
@@ -182,7 +182,7 @@ def write_together(parts: Sequence[tuple[zarr.Array, tuple[slice, ...], NDArray]
     async def write_all() -> None:
         await asyncio.gather(*(array.async_array.setitem(place, values) for array, place, values in parts))
 
-    sync(write_all())
+    run(write_all())
 
 
 def check_writable(group: zarr.Group, url: str, header: Mapping[str, Any]) -> None:
@@ -199,7 +199,7 @@ def check_writable(group: zarr.Group, url: str, header: Mapping[str, Any]) -> No
 
 def has_metadata(group: zarr.Group, name: str) -> bool:
     """Whether an array, or with no name the group itself, is there now."""
-    return bool(sync((group.store_path / name / "zarr.json").exists()))
+    return bool(run((group.store_path / name / "zarr.json").exists()))
 
 
 def begin_group(url: str, kind: str, names: Iterable[str]) -> zarr.Group:
@@ -273,7 +273,7 @@ def _entries(url: str) -> list[str]:
     async def listed() -> list[str]:
         return [name async for name in object_store(url).list_dir("")]
 
-    return sync(listed())
+    return run(listed())
 
 
 def remove_group(url: str) -> None:
@@ -281,7 +281,7 @@ def remove_group(url: str) -> None:
     if is_local(url):
         shutil.rmtree(url, ignore_errors=True)
     else:
-        sync(object_store(url).delete_dir(""))
+        run(object_store(url).delete_dir(""))
 
 
 def check_room(url: str, needed_bytes: int) -> None:
@@ -301,6 +301,6 @@ def check_room(url: str, needed_bytes: int) -> None:
 
 def _is_occupied(url: str) -> bool:
     if not is_local(url):
-        return not sync(object_store(url).is_empty(""))
+        return not run(object_store(url).is_empty(""))
     place = Path(url)
     return any(place.iterdir()) if place.is_dir() else os.path.lexists(url)  # whatever it is, it is not ours

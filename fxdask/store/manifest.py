@@ -17,10 +17,10 @@ import google_crc32c
 import numpy as np
 import zarr
 from zarr.abc.store import SuffixByteRequest
-from zarr.core.buffer import default_buffer_prototype
-from zarr.core.sync import sync
+from zarr.buffer import default_buffer_prototype
 
 from fxdask.errors import StoreFormatError
+from fxdask.store.asynchronous import run
 from fxdask.store.layout import MANIFEST, create_array
 from fxdask.store.paths import is_partial
 
@@ -52,7 +52,7 @@ class Manifest:
                 raise ValueError("it is no array")
             if array.chunks != array.shape or array.dtype != np.uint8:
                 raise ValueError(f"it is {array.dtype} of shape {array.shape} in chunks of {array.chunks}")
-            length = sync(group.store.getsize(_key(group, CHUNK)))
+            length = run(group.store.getsize(_key(group, CHUNK)))
             if array.nbytes > length:
                 raise ValueError(f"it claims {array.nbytes:,} bytes but has {length:,}")
             content = json.loads(np.asarray(array[...]).tobytes())
@@ -137,7 +137,7 @@ def write_manifest(group: zarr.Group) -> None:
 
 def has_manifest(group: zarr.Group) -> bool:
     """Whether a manifest was written, and with it everything before it."""
-    return bool(sync(group.store.exists(_key(group, CHUNK))))
+    return bool(run(group.store.exists(_key(group, CHUNK))))
 
 
 def _length_of_manifest(group: zarr.Group, names: list[str]) -> int:
@@ -152,7 +152,7 @@ def _listed(group: zarr.Group) -> list[str]:
         names = [name.removeprefix(prefix) async for name in group.store.list_prefix(prefix)]
         return [name for name in names if not is_partial(name)]
 
-    return sync(every())
+    return run(every())
 
 
 def _key(group: zarr.Group, name: str) -> str:
@@ -172,7 +172,7 @@ def _facts_of_all(
     async def every() -> list[FileFacts | None]:
         return await asyncio.gather(*map(one, names, lengths))
 
-    return sync(every())
+    return run(every())
 
 
 async def _facts(group: zarr.Group, name: str, wanted: int | None, *, whole: bool) -> FileFacts | None:
