@@ -8,8 +8,8 @@ __all__ = ["write_atomically"]
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that every reader finds the old content or the new, never a part."""
-    begun = path.with_name(f".{path.name}.begun")
-    # A path that is no valid text may be in it: that must not prevent the file.
-    begun.write_bytes(text.encode("utf-8", "replace"))
-    begun.replace(path)
+    """Write a file so that readers find either the old content or the new content, never a part."""
+    draft = path.with_name(f".{path.name}.begun")
+    # The text may contain a path that is not valid UTF-8; the file is written nevertheless.
+    draft.write_bytes(text.encode("utf-8", "replace"))
+    draft.replace(path)

@@ -1,4 +1,4 @@
-"""One Zarr group with an fxdask header: opening it, and refusing what it is not."""
+"""One Zarr group with an fxdask header: create it, open it, and refuse anything else."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from fxdask.errors import (
 )
 from fxdask.sizes import format_bytes
 from fxdask.store.asynchronous import run
+from fxdask.store.damage import damaged
 from fxdask.store.layout import FORMAT, MANIFEST
 from fxdask.store.manifest import Manifest, has_manifest, write_manifest
 from fxdask.store.paths import is_local, is_partial, object_store, sibling_url, zarr_location
@@ -59,42 +60,48 @@ Mode = Literal["r", "r+"]
 
 @retried
 def peek_header(url: str) -> dict[str, Any] | None:
-    """The header of the store at this place; None where there is nothing, or only a creation that was cut off.
+    """The header of the store at this path or URL; None if nothing is there, or only an interrupted creation.
 
-    Something else than an fxdask store of a readable format is an error.
+    Anything but an fxdask store of a readable format is an error.
     """
-    found = _look(url, "r")
-    return None if found is None else found[1]
+    opened = _open_if_exists(url, "r")
+    return None if opened is None else opened[1]
 
 
-def _look(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
+def _open_if_exists(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
     if is_local(url):
-        _check_plain_files(url)
+        _check_regular_files(url)
     with reading(url, "the header"):
-        return _looked(url, mode)
+        group = _open_zarr_group(url, mode)
+        if group is None:
+            return None
+        header = _checked_header(group, url)
+        return None if header is None else (group, header)
 
 
-def _check_plain_files(url: str) -> None:
-    """Refuse devices, pipes and endless files where there should be a header or a manifest, before they are read."""
+def _check_regular_files(url: str) -> None:
+    """Refuse devices, pipes and huge files before they are read as a header or a manifest."""
     for name in ("zarr.json", f"{MANIFEST.name}/zarr.json", f"{MANIFEST.name}/c/0"):
         file = Path(url, name)
         if file.exists() and (not file.is_file() or file.stat().st_size > LARGEST_HEADER):
-            raise StoreFormatError(
-                f"{url} is damaged: {name} is no file, or one of more than {format_bytes(LARGEST_HEADER)}"
-            )
+            raise damaged(url, f"{name} is not a regular file of at most {format_bytes(LARGEST_HEADER)}")
 
 
-def _looked(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
-    place = zarr_location(url)
+def _open_zarr_group(url: str, mode: Mode) -> zarr.Group | None:
+    location = zarr_location(url)
     try:
-        # Version 2 has codecs that unpickle; fxdask never wrote it.
-        group = zarr.open_group(place, mode=mode, zarr_format=3)
+        # Zarr's format 2 has codecs that unpickle, so only format 3 is opened.
+        return zarr.open_group(location, mode=mode, zarr_format=3)
     except (FileNotFoundError, zarr.errors.GroupNotFoundError, zarr.errors.ContainsArrayError):
         if _is_occupied(url):
             raise StoreExistsError(f"{url} exists but is not an fxdask store; choose another path") from None
         return None
     except (zarr.errors.BaseZarrError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise StoreFormatError(f"{url} is not a readable Zarr group: {error}") from error
+        raise StoreFormatError(f"{url} is not a readable Zarr group ({error}); choose another path") from error
+
+
+def _checked_header(group: zarr.Group, url: str) -> dict[str, Any] | None:
+    """The header of an open group; None if the creation of the store was interrupted."""
     header = group.attrs.asdict().get(HEADER)
     if not isinstance(header, dict) or not isinstance(header.get("format"), int):
         raise StoreExistsError(f"{url} is a Zarr group but not an fxdask store; choose another path")
@@ -107,118 +114,121 @@ def _looked(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] | None:
         return None
     for name in ("identity", "sizes"):
         if not isinstance(header.get(name, {}), dict):
-            raise StoreFormatError(f"{url} is damaged: its header has {name} {header[name]!r:.60}")
+            raise damaged(url, f"its header has {name} {header[name]!r:.60} instead of a JSON object")
     if header.get("kind") not in KINDS or not isinstance(header.get("finished"), bool):
-        raise StoreFormatError(f"{url} is damaged: its header does not say what it holds, or whether that is complete")
-    # The manifest is the last thing that is written: without it the store is not finished, whatever the header says.
-    return group, header | {"finished": header["finished"] and has_manifest(group)}
+        raise damaged(url, "its header does not say what the store holds, or whether it is finished")
+    # The manifest is written last: a store without it is unfinished, even if its header says otherwise.
+    return header | {"finished": header["finished"] and has_manifest(group)}
 
 
 def open_group(url: str, kind: str, mode: Mode = "r", *, finished: bool = True) -> tuple[zarr.Group, dict[str, Any]]:
-    """Open a store of this kind ("model" or "scores"); with ``finished``, only a finished one."""
+    """Open a store of this kind ("model" or "scores"); with ``finished``, refuse an unfinished one."""
     try:
-        found = _look(url, mode)
+        opened = _open_if_exists(url, mode)
     except StoreExistsError as error:
         raise StoreFormatError(str(error).replace("; choose another path", "")) from None
-    if found is None:
-        raise StoreFormatError(f"there is no fxdask store at {url}")
-    group, header = found
+    if opened is None:
+        raise StoreFormatError(f"there is no fxdask store at {url}; check the path")
+    group, header = opened
     if header["kind"] != kind:
-        raise StoreFormatError(f"{url} holds {header['kind']!r}, not {kind!r}")
+        raise StoreFormatError(f"{url} holds {header['kind']!r}, not {kind!r}; check the path")
     if finished and not header["finished"]:
-        raise StoreUnfinishedError(f"{url} was begun but never finished; run the same call again to finish it")
+        raise StoreUnfinishedError(f"{url} is unfinished; run the same call again to finish it")
     if finished:
         Manifest(group, url).check_metadata()
     return group, header
 
 
 def stored_array(group: zarr.Group, url: str, name: str) -> zarr.Array:
-    """One array of an open store; its absence is damage.
+    """One array of an open store; a missing array is an error.
 
-    Whether chunks of nothing but the fill value are written is no part of a stored array: it must
-    be asked for at every opening, or a block of zeros would be missing.
+    Zarr does not store the setting ``write_empty_chunks``, so it is set at every opening. Without it
+    a block of zeros would not be written.
     """
     with reading(url, name):
         array = group.get(name)
     if not isinstance(array, zarr.Array):
-        raise StoreFormatError(f"{url} is damaged: it has no array {name}")
+        raise damaged(url, f"it has no array {name}")
     codecs = tuple(type(codec).__name__ for codec in array.metadata.codecs)  # type: ignore[union-attr]
     if codecs not in OWN_CODECS:
-        raise StoreFormatError(f"{url} is damaged: {name} is encoded by {', '.join(codecs)}, which fxdask never does")
+        raise damaged(url, f"{name} has the codecs {', '.join(codecs)}, which fxdask never writes")
     return array.with_config({"write_empty_chunks": True})
 
 
 @retried
 def has_chunk(array: zarr.Array, index: tuple[int, ...]) -> bool:
-    """Whether a chunk is there by name: where it is not, Zarr reads zeros without a word."""
+    """Whether the file of a chunk exists; Zarr reads a missing chunk as zeros."""
     return run((array.store_path / array.metadata.encode_chunk_key(index)).exists())
 
 
 @retried
 def check_file_size(array: zarr.Array, index: tuple[int, ...], url: str) -> None:
-    """Refuse a chunk that claims more values than its file has bytes, before room for them is made."""
+    """Refuse a chunk with more bytes in its metadata than in its file, before memory for it is allocated."""
     claimed = math.prod(array.chunks) * array.dtype.itemsize
-    place = array.store_path / array.metadata.encode_chunk_key(index)
-    found = run(place.store.getsize(place.path))
-    if claimed > found:
-        raise StoreFormatError(
-            f"{url} is damaged: {place.path} claims {claimed:,} bytes of values but is a file of {found:,}"
-        )
+    chunk = array.store_path / array.metadata.encode_chunk_key(index)
+    stored = run(chunk.store.getsize(chunk.path))
+    if claimed > stored:
+        raise damaged(url, f"{chunk.path} has {stored:,} bytes but its metadata claim {claimed:,} bytes of values")
 
 
 @retried
 def count_files(array: zarr.Array) -> int:
-    """How many files an array has besides its metadata."""
+    """Number of chunk files of an array."""
 
-    async def counted() -> int:
+    async def count() -> int:
         return len([name async for name in array.store.list_prefix(f"{array.path}/c") if not is_partial(name)])
 
-    return run(counted())
+    return run(count())
 
 
 def write_together(parts: Sequence[tuple[zarr.Array, tuple[slice, ...], NDArray]]) -> None:
-    """(array, place, values) written at the same time: each write waits more than it works."""
+    """Write (array, selection, values) concurrently, because a write mostly waits for storage."""
 
     async def write_all() -> None:
-        await asyncio.gather(*(array.async_array.setitem(place, values) for array, place, values in parts))
+        await asyncio.gather(*(array.async_array.setitem(selection, values) for array, selection, values in parts))
 
     run(write_all())
 
 
 def check_writable(group: zarr.Group, url: str, header: Mapping[str, Any]) -> None:
-    """Refuse a write that comes too late: a worker that was cut off does not know that its job is over.
+    """Refuse a late write: a worker that lost its connection does not know that its job has ended.
 
-    It would make a store anew that was moved into its place, spoil one that is finished, or, in an
-    object store, where work is done in place, write into the one that another job has begun.
+    The write would create a moved store again or change a finished one. In an object store, where
+    jobs work at the final path, it would change the store of another job.
     """
     if not has_metadata(group, "") or has_manifest(group):
-        raise StoreWriteError(f"{url} was finished and moved, or taken away, while this was computed")
+        raise StoreWriteError(
+            f"{url} was finished, moved or removed while this part was computed; "
+            "run the same call again if the result is incomplete"
+        )
     if not is_local(url) and (peek_header(url) or {}).get("job") != header.get("job"):
-        raise StoreWriteError(f"{url} was given to another job while this was computed")
+        raise StoreWriteError(
+            f"{url} was replaced by another job while this part was computed; choose another path for one of them"
+        )
 
 
 def has_metadata(group: zarr.Group, name: str) -> bool:
-    """Whether an array, or with no name the group itself, is there now."""
+    """Whether the metadata of an array exist now; with an empty name, those of the group."""
     return bool(run((group.store_path / name / "zarr.json").exists()))
 
 
 def begin_group(url: str, kind: str, names: Iterable[str]) -> zarr.Group:
-    """An empty group in place of whatever fxdask store was there; until it has a header it counts as nothing.
+    """Create an empty group and replace an earlier fxdask store; without a full header it counts as no store.
 
-    Other files than those of the arrays of these names are not replaced.
+    A folder with other files than those of the named arrays is refused.
     """
     if is_local(url) and Path(url).is_dir():
         refuse_foreign_files(url, names)
     with writing(url):
-        aside = _rename_aside(url)
+        old = _rename_to_old(url)
         begun: Any = {HEADER: {"kind": kind, "format": FORMAT, "begun": True}}
         group = zarr.open_group(zarr_location(url), mode="w", attributes=begun)
-        _discard(aside)
+        _discard(old)
         return group
 
 
-def _rename_aside(url: str) -> Path | None:
-    """Rename a folder in one step: one that is deleted file by file could be left neither there nor gone."""
+def _rename_to_old(url: str) -> Path | None:
+    """Rename a folder before it is deleted, because an interrupted deletion would leave a part of the store."""
     if not is_local(url) or not Path(url).exists():
         return None
     return Path(url).rename(sibling_url(url, f"old-{uuid4().hex}"))
@@ -230,7 +240,7 @@ def _discard(folder: Path | None) -> None:
 
 
 def write_header(group: zarr.Group, url: str, kind: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The header, once every array that it speaks of is there."""
+    """Write the header of an unfinished store, after all arrays that it describes."""
     header = {**facts, "kind": kind, "format": FORMAT, "finished": False}
     with writing(url):
         group.attrs.put({HEADER: header})
@@ -238,7 +248,7 @@ def write_header(group: zarr.Group, url: str, kind: str, facts: Mapping[str, Any
 
 
 def finish_group(group: zarr.Group, url: str, header: dict[str, Any], **facts: Any) -> None:
-    """Mark the store as finished, and take down all of its files: the last write of a job."""
+    """Mark the store as finished and write its manifest: the last writes of a job."""
     header.update(facts, finished=True)
     with writing(url):
         group.attrs.put({HEADER: header})
@@ -246,23 +256,22 @@ def finish_group(group: zarr.Group, url: str, header: dict[str, Any], **facts: A
 
 
 def replace_store(url: str, final: str) -> None:
-    """Let a finished store take its place, and that of the store that it replaces."""
+    """Move a finished store to its final path and remove the store that it replaces."""
     if url == final:
         return
     with writing(final):
-        aside = _rename_aside(final)
+        old = _rename_to_old(final)
         Path(url).rename(final)
-        _discard(aside)
+        _discard(old)
 
 
 def refuse_foreign_files(url: str, names: Iterable[str]) -> None:
-    """Refuse to replace a store in whose folder there is something that fxdask did not put there."""
+    """Refuse to replace a store whose folder holds files that fxdask did not write."""
     own = {"zarr.json", MANIFEST.name, *(name.partition("/")[0] for name in names)}
     foreign = sorted(name for name in _entries(url) if name not in own and not is_partial(name))
     if foreign:
         raise StoreExistsError(
-            f"{url} holds {', '.join(foreign[:3])}, which fxdask did not put there; "
-            "move that away, or choose another path"
+            f"{url} holds {', '.join(foreign[:3])}, which fxdask did not write; move that away, or choose another path"
         )
 
 
@@ -270,14 +279,14 @@ def _entries(url: str) -> list[str]:
     if is_local(url):
         return os.listdir(url)
 
-    async def listed() -> list[str]:
+    async def names() -> list[str]:
         return [name async for name in object_store(url).list_dir("")]
 
-    return run(listed())
+    return run(names())
 
 
 def remove_group(url: str) -> None:
-    """Take away a store that this call created."""
+    """Remove a store that this call created."""
     if is_local(url):
         shutil.rmtree(url, ignore_errors=True)
     else:
@@ -285,7 +294,7 @@ def remove_group(url: str) -> None:
 
 
 def check_room(url: str, needed_bytes: int) -> None:
-    """Refuse a job that needs more disk than there is, with both numbers."""
+    """Refuse a job that needs more bytes than the disk has free."""
     if not is_local(url):
         return
     folder = Path(url).absolute()
@@ -295,12 +304,12 @@ def check_room(url: str, needed_bytes: int) -> None:
     if needed_bytes > free:
         raise DiskSpaceError(
             f"{url} needs {format_bytes(needed_bytes)} but the disk has {format_bytes(free)} free; "
-            "free some room, choose another path, or ask for fewer nodes"
+            "free some disk space, choose another path, or ask for fewer nodes"
         )
 
 
 def _is_occupied(url: str) -> bool:
     if not is_local(url):
         return not run(object_store(url).is_empty(""))
-    place = Path(url)
-    return any(place.iterdir()) if place.is_dir() else os.path.lexists(url)  # whatever it is, it is not ours
+    path = Path(url)
+    return any(path.iterdir()) if path.is_dir() else os.path.lexists(url)

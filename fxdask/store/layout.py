@@ -1,4 +1,4 @@
-"""The one table of the arrays that stores hold: name, dimensions, type and chunking."""
+"""The table of all arrays in a store: name, dimensions, type and chunking; FORMAT.md describes their content."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
 ]
 
 FORMAT = 6
-"""Raised whenever an older fxdask could misread what a newer one writes."""
+"""Number of the store format; it is raised if an earlier fxdask could misread what this one writes."""
 
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """One array of a store. ``chunked`` names the dimension that is cut; the others are whole."""
+    """One array of a store. ``chunked`` names the dimension that is split into chunks; the others are not split."""
 
     name: str
     dimensions: tuple[str, ...]
@@ -38,7 +38,7 @@ class ArraySpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """How large a model's arrays are, how they are cut into blocks, and which optional ones there are."""
+    """The sizes of a model's arrays, the size of a block, and the optional arrays that the store keeps."""
 
     n_nodes: int
     n_features: int
@@ -59,21 +59,21 @@ class ModelShape:
         }
 
 
-# Written block by block while fitting: one whole chunk per node block.
+# Written block by block while fitting: one chunk of each array per node block.
 BLOCK_ARRAYS = (
     ArraySpec("weights", ("node", "input"), "float32", "node"),
     ArraySpec("statistics", ("quantity", "class", "node"), "float64", "node"),
-    # Class by class, ascending within each: densities need them so, and a fit sorts them anyway.
+    # Class by class, ascending within each class, because densities need sorted values.
     ArraySpec("projections", ("node", "sample"), "float32", "node"),
 )
 
-# One array for all of them: a block costs as many writes as it has arrays.
+# One array for all quantities, because every array costs one write per block.
 QUANTITIES = ("location", "spread", "spread_source", "divergence")
 
-# Block arrays that are large and can be worked out again, so they are stored by choice.
+# Large block arrays that can be computed again, so the user chooses whether to keep them.
 OPTIONAL_ARRAYS = ("weights", "projections")
 
-# Written once: the data's side when the store is created, the selection when it is finished.
+# Not written by blocks, except the marks in blocks_done.
 MODEL_ARRAYS = (
     ArraySpec("blocks_done", ("block",), "uint64", "block"),
     ArraySpec("samples", ("sample", "input"), "", "sample"),
@@ -103,7 +103,7 @@ ARRAY_NAMES = {
     "model": tuple(spec.name for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS)),
     "scores": tuple(spec.name for spec in SCORE_ARRAYS),
 }
-"""By kind of store, the names of all arrays that it may hold besides its manifest."""
+"""Kind of store -> the names of all arrays that it may hold besides its manifest."""
 
 
 def create_array(
@@ -115,9 +115,8 @@ def create_array(
 ) -> zarr.Array:
     """Create one array of a store, with a checksum on every chunk.
 
-    Nothing is compressed: the values are noise to a compressor, which saves 6 to 8% and halves
-    the reading speed. Chunks that hold only the fill value are written too (here, and wherever an
-    array is opened again), because a missing chunk must mean missing data.
+    Nothing is compressed: compression would save only 6 to 8% and halve the reading speed. Chunks
+    that hold only the fill value are written too, because a missing chunk must mean missing data.
     """
     shape = tuple(sizes[dimension] for dimension in spec.dimensions)
     chunks = tuple(

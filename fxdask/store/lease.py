@@ -1,13 +1,13 @@
-"""Who works on a place: one call at a time, whichever machine it runs on.
+"""Leases: one call at a time works on a store, also if calls run on several machines.
 
-A lease is a small file beside the store, which is replaced as a whole and could not keep it inside.
-It names the host and the process, and is renewed while they work. A process of this machine that
-is gone loses it at once, any other after a minute without renewal.
+A lease is a small file beside the store; it cannot be inside, because a store is replaced as a whole.
+It names the host and the process of its holder, and the holder renews it while it works. The lease of
+a dead process of this machine can be acquired at once, any other lease after a minute without renewal.
 
-On a file system a lease is made by creating a file that must not exist, and its age is told by the
-file system's own clock. Object stores offer neither: there the lease is written and read back, its
-age is told by the clocks of the two machines, and two calls may both get it. Correctness does not
-rest on it: equal jobs write equal bytes, and the mark of a block names its job.
+On a file system a lease is created exclusively (the file must not exist), and its age is measured by
+the clock of the file system. Object stores offer neither: there the lease is written and read back,
+its age is measured by the clocks of two machines, and two calls may both acquire it. Correctness does
+not depend on the lease: equal jobs write equal bytes, and the mark of a block names its job.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ __all__ = ["Lease", "exclusive_lease"]
 log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_RENEWALS = 10
-SECONDS_UNTIL_FREE = 60
+SECONDS_UNTIL_EXPIRED = 60
 CLOCK_TOLERANCE = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Holder:
-    """Who has a lease."""
+    """The call that holds a lease."""
 
     token: str
     host: str
@@ -53,49 +53,49 @@ class Holder:
 
     @classmethod
     def this_call(cls) -> Holder:
-        """This process, with a name for this call of it."""
-        me = psutil.Process()
+        """This process, with a random token for this call."""
+        process = psutil.Process()
         return cls(
             token=uuid4().hex,
             host=socket.gethostname(),
             machine=_machine(),
-            process=me.pid,
-            process_started=me.create_time(),
+            process=process.pid,
+            process_started=process.create_time(),
             renewed=time.time(),
         )
 
     @classmethod
     def from_json(cls, text: bytes) -> Holder | None:
-        """Who wrote this; None where it is cut short, or no lease."""
+        """The holder from the content of a lease; None if the content is incomplete or not a lease."""
         try:
-            found = json.loads(text)
+            fields = json.loads(text)
             return cls(
-                token=str(found["token"]),
-                host=str(found["host"]),
-                machine=str(found["machine"]),
-                process=int(found["process"]),
-                process_started=float(found["process_started"]),
-                renewed=float(found["renewed"]),
+                token=str(fields["token"]),
+                host=str(fields["host"]),
+                machine=str(fields["machine"]),
+                process=int(fields["process"]),
+                process_started=float(fields["process_started"]),
+                renewed=float(fields["renewed"]),
             )
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
 
     def to_json(self) -> bytes:
-        """As it is written down, renewed now."""
+        """The content of a lease that is renewed now."""
         return json.dumps(asdict(self) | {"renewed": time.time()}).encode()
 
-    def in_words(self) -> str:
-        """For an error message."""
+    def description(self) -> str:
+        """Process and host, for an error message."""
         return f"process {self.process} on {' '.join(self.host.split())}"
 
-    def is_gone(self) -> bool:
-        """Whether this was a process of this machine that is no more."""
+    def is_dead(self) -> bool:
+        """Whether the holder was a process of this machine that has ended."""
         if self.machine != _machine():
             return False
         try:
             process = psutil.Process(self.process)
-            another = abs(process.create_time() - self.process_started) > CLOCK_TOLERANCE
-            return another or process.status() == psutil.STATUS_ZOMBIE
+            is_another = abs(process.create_time() - self.process_started) > CLOCK_TOLERANCE
+            return is_another or process.status() == psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return True
         except (psutil.AccessDenied, ValueError, OverflowError):
@@ -103,40 +103,40 @@ class Holder:
 
 
 def _machine() -> str:
-    """A name that two processes share only if each can tell whether the other lives."""
-    words = [socket.gethostname()]
+    """A name that two processes share only if each can see whether the other one runs."""
+    parts = [socket.gethostname()]
     with suppress(OSError):
-        words.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-        words.append(os.readlink("/proc/self/ns/pid"))
-    return " ".join(words)
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(parts)
 
 
 @dataclass(frozen=True)
-class Found:
-    """A lease that is there: whose it is, if that can be read, and the seconds since it was renewed."""
+class LeaseState:
+    """An existing lease: its holder, if the content is readable, and the seconds since its last renewal."""
 
     holder: Holder | None
     age: float
 
     @property
-    def is_free(self) -> bool:
-        """Whether whoever had it is gone, or was not heard of for a minute."""
-        return self.age >= SECONDS_UNTIL_FREE or (self.holder is not None and self.holder.is_gone())
+    def is_expired(self) -> bool:
+        """Whether the holder is dead, or has not renewed the lease for a minute."""
+        return self.age >= SECONDS_UNTIL_EXPIRED or (self.holder is not None and self.holder.is_dead())
 
 
 class LeaseFile:
-    """A lease as a file, on a disk of this machine or on one that several share."""
+    """A lease as a file, on a local disk or on a shared one."""
 
     seconds_to_read_back = 0.0
 
     def __init__(self, path: str) -> None:
         self._file = Path(path)
-        self._made: list[Path] = []
+        self._created_folders: list[Path] = []
         self.created_at = 0.0
 
     def create(self, holder: Holder) -> bool:
-        """Put it there, unless there is one; exclusive also on network file systems."""
-        self._made += [folder for folder in self._file.parents if not folder.exists()]
+        """Create the lease unless it exists; exclusive also on network file systems."""
+        self._created_folders += [folder for folder in self._file.parents if not folder.exists()]
         self._file.parent.mkdir(parents=True, exist_ok=True)
         try:
             with self._file.open("xb") as stream:
@@ -144,77 +144,77 @@ class LeaseFile:
                     stream.write(holder.to_json())
                     stream.flush()
                 except OSError:
-                    self.remove()  # a full disk: empty, it would keep everybody out
+                    self.remove()  # on a full disk an empty lease would block the next calls
                     raise
                 self.created_at = os.fstat(stream.fileno()).st_mtime
         except FileExistsError:
             return False
         return True
 
-    def read(self) -> Found | None:
-        """What is there, if anything."""
+    def read(self) -> LeaseState | None:
+        """The state of the lease; None if there is none."""
         try:
             with self._file.open("rb") as stream:
                 renewed, content = os.fstat(stream.fileno()).st_mtime, stream.read()
         except FileNotFoundError:
             return None
-        return Found(Holder.from_json(content), self._age(renewed))
+        return LeaseState(Holder.from_json(content), self._age(renewed))
 
     def holder(self) -> Holder | None:
-        """Whose it is."""
+        """The current holder; None if there is no lease."""
         try:
             return Holder.from_json(self._file.read_bytes())
         except FileNotFoundError:
             return None
 
-    def take_over(self, holder: Holder) -> bool:
-        """Put it in the place of one that is free, as long as that is so; one call at a time may."""
-        draft, guard = self._aside(), self._file.with_name(f"{self._file.name}-taken-over")
+    def acquire_expired(self, holder: Holder) -> bool:
+        """Replace an expired lease; a guard file lets one call at a time do so."""
+        draft, guard = self._temporary_file(), self._file.with_name(f"{self._file.name}-taken-over")
         try:
             guard.touch(exist_ok=False)
         except FileExistsError:
             with suppress(FileNotFoundError):
-                if self._age(guard.stat().st_mtime) >= SECONDS_UNTIL_FREE:
-                    guard.unlink()  # somebody was killed while at it; the next call may
+                if self._age(guard.stat().st_mtime) >= SECONDS_UNTIL_EXPIRED:
+                    guard.unlink()  # left by a killed call; the next call can acquire the lease
             return False
         try:
-            found = self.read()
-            if found is None:
+            state = self.read()
+            if state is None:
                 return self.create(holder)
-            if found.is_free:
+            if state.is_expired:
                 draft.write_bytes(holder.to_json())
                 self.created_at = draft.stat().st_mtime
                 draft.replace(self._file)
-            return found.is_free
+            return state.is_expired
         finally:
             draft.unlink(missing_ok=True)
             guard.unlink(missing_ok=True)
 
     def renew(self, holder: Holder) -> None:
-        """Its time is all that counts."""
+        """Set the file's time; its content stays."""
         os.utime(self._file)
 
     def remove(self) -> None:
-        """Take it away, and folders that were made for it and have stayed empty."""
+        """Remove the lease, and the folders that were created for it and are still empty."""
         self._file.unlink(missing_ok=True)
-        with suppress(OSError):  # something was put there
-            while self._made:
-                self._made.pop(0).rmdir()
+        with suppress(OSError):  # a folder that is not empty stays
+            while self._created_folders:
+                self._created_folders.pop(0).rmdir()
 
     def _age(self, renewed: float) -> float:
-        """Seconds since a time of this file system: from a file that is made now, as its clock may be another one."""
-        now = self._aside()
-        now.touch()
-        age = now.stat().st_mtime - renewed
-        now.unlink()
+        """Seconds since a time of this file system, measured by a new file because the clocks may differ."""
+        clock = self._temporary_file()
+        clock.touch()
+        age = clock.stat().st_mtime - renewed
+        clock.unlink()
         return age
 
-    def _aside(self) -> Path:
+    def _temporary_file(self) -> Path:
         return self._file.with_name(f"{self._file.name}-{uuid4().hex}")
 
 
 class LeaseObject:
-    """A lease as an object of an object store, of which two that come at the same time get the later one."""
+    """A lease as an object of an object store; of two concurrent writes the later one stays."""
 
     seconds_to_read_back = 0.5
 
@@ -223,127 +223,127 @@ class LeaseObject:
         self.created_at = 0.0
 
     def create(self, holder: Holder) -> bool:
-        """Put it there, unless there is one."""
+        """Write the lease unless it exists."""
         if self.read() is not None:
             return False
         self.renew(holder)
         return True
 
-    def take_over(self, holder: Holder) -> bool:
-        """Put it in the place of one that is free."""
-        found = self.read()
-        if found is None or found.is_free:
+    def acquire_expired(self, holder: Holder) -> bool:
+        """Replace an expired lease."""
+        state = self.read()
+        if state is None or state.is_expired:
             self.renew(holder)
-        return found is None or found.is_free
+        return state is None or state.is_expired
 
-    def read(self) -> Found | None:
-        """The age is told by two machines' clocks."""
+    def read(self) -> LeaseState | None:
+        """The state of the lease, its age by the clocks of two machines; None if there is none."""
         try:
             holder = Holder.from_json(self._files.cat_file(self._path))
         except FileNotFoundError:
             return None
-        return Found(holder, time.time() - holder.renewed if holder else SECONDS_UNTIL_FREE)
+        return LeaseState(holder, time.time() - holder.renewed if holder else SECONDS_UNTIL_EXPIRED)
 
     def holder(self) -> Holder | None:
-        """Whose it is."""
-        found = self.read()
-        return found.holder if found else None
+        """The current holder; None if there is no lease."""
+        state = self.read()
+        return state.holder if state else None
 
     def renew(self, holder: Holder) -> None:
-        """Written anew, with the time."""
+        """Write the lease again, with the current time."""
         self._files.pipe_file(self._path, holder.to_json())
 
     def remove(self) -> None:
-        """Take it away."""
+        """Remove the lease."""
         self._files.rm_file(self._path)
 
 
 class Lease:
-    """The right to work on a place, renewed by a thread until it is given back."""
+    """The right to work on a store, renewed by a thread until it is released."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         if not is_local(url):
-            files_at(url)  # a URL that leads nowhere is told by its own name, not by that of a lease
+            files_at(url)  # an error about an unusable URL must name the store, not its lease
         name = sibling_url(url, "lease")
-        self._place = LeaseFile(name) if is_local(url) else LeaseObject(name)
+        self._record = LeaseFile(name) if is_local(url) else LeaseObject(name)
         self._me = Holder.this_call()
-        self._given_back = threading.Event()
-        self._renewing = threading.Thread(target=self._renew, name="fxdask-lease", daemon=True)
+        self._released = threading.Event()
+        self._renewal = threading.Thread(target=self._renew, name="fxdask-lease", daemon=True)
 
-    def take(self) -> None:
-        """Take the place, from nobody or from somebody who is gone; refuse otherwise."""
+    def acquire(self) -> None:
+        """Acquire a lease that is free or expired; refuse if another call holds it."""
         try:
-            if not self._place.create(self._me):
-                if not self._place.take_over(self._me):
+            if not self._record.create(self._me):
+                if not self._record.acquire_expired(self._me):
                     self._refuse()
-                log.info("%s was taken over from a call that is gone", self.url)
-            time.sleep(self._place.seconds_to_read_back)
+                log.info("acquired the lease of %s, which another call had not released", self.url)
+            time.sleep(self._record.seconds_to_read_back)
             self.check_held()
         except BaseException:
-            self._remove_if_mine()
+            self._remove_if_held()
             raise
-        self._renewing.start()
+        self._renewal.start()
 
     def _refuse(self) -> None:
-        found = self._place.read()
-        who = f" ({found.holder.in_words()}, heard of {found.age:.0f} s ago)" if found and found.holder else ""
+        state = self._record.read()
+        by = f" ({state.holder.description()}, last renewed {state.age:.0f} s ago)" if state and state.holder else ""
         raise StoreExistsError(
-            f"another call is working on {self.url}{who}; wait for its end, or choose another path: if it is gone, "
-            f"the same call takes over {SECONDS_UNTIL_FREE} s after it was last heard of"
+            f"another call is working on {self.url}{by}; wait until it ends, or choose another path; "
+            f"if that call is dead, its lease expires {SECONDS_UNTIL_EXPIRED} s after the last renewal"
         )
 
     def _renew(self) -> None:
-        while not self._given_back.wait(SECONDS_BETWEEN_RENEWALS):
+        while not self._released.wait(SECONDS_BETWEEN_RENEWALS):
             try:
                 if self.is_held():
-                    self._place.renew(self._me)
-            except Exception as error:  # of whatever client; the next time may do
-                log.warning("the lease of %s could not be renewed: %s", self.url, error)
+                    self._record.renew(self._me)
+            except Exception as error:  # clients of object stores have exceptions of their own
+                log.warning("could not renew the lease of %s: %s", self.url, error)
 
     def is_held(self) -> bool:
-        """Whether nobody has taken the place over."""
-        holder = self._place.holder()
+        """Whether this call still holds the lease."""
+        holder = self._record.holder()
         return holder is not None and holder.token == self._me.token
 
     def check_held(self) -> None:
-        """Refuse to go on where another call took the place over, as this one had not been heard of for too long."""
+        """Refuse to continue if another call acquired the lease because this one did not renew it in time."""
         with writing(self.url):
             if not retried(self.is_held)():
                 self._refuse()
 
     def remove_partial_files(self, url: str) -> None:
-        """Remove what killed writers left half-written in a store, if it is older than the lease."""
+        """Remove partial files of killed writers from a store, if they are older than the lease."""
         if not is_local(url):
-            return  # an object is there whole or not at all
+            return  # object stores have no partial objects
         for file in Path(url).rglob("*.partial"):
-            with suppress(OSError):  # whoever still was at it has renamed it
-                if is_partial(file.name) and file.stat().st_mtime < self._place.created_at:
+            with suppress(OSError):  # a writer that still runs may have renamed it
+                if is_partial(file.name) and file.stat().st_mtime < self._record.created_at:
                     file.unlink()
 
     def release(self) -> None:
-        """Leave the place to others."""
-        self._given_back.set()
-        self._renewing.join(SECONDS_BETWEEN_RENEWALS)  # it may be waiting for storage that does not answer
-        self._remove_if_mine()
+        """Stop the renewal and remove the lease."""
+        self._released.set()
+        self._renewal.join(SECONDS_BETWEEN_RENEWALS)  # bounded, because storage may not answer
+        self._remove_if_held()
 
-    def _remove_if_mine(self) -> None:
+    def _remove_if_held(self) -> None:
         try:
             if self.is_held():
-                self._place.remove()
-        except Exception as error:  # of whatever client: why the work failed matters more, and leases end by themselves
-            log.warning("the lease of %s could not be given back: %s", self.url, error)
+                self._record.remove()
+        except Exception as error:  # must not hide an error of the work itself; the lease expires anyway
+            log.warning("could not release the lease of %s: %s", self.url, error)
 
 
 @contextmanager
 def exclusive_lease(url: str) -> Iterator[Lease]:
-    """Refuse to work on what another call is working on; its end, however it comes, lifts that.
+    """Hold the lease of a store for the time of a ``with`` block; refuse if another call holds it.
 
-    Two that finished the same would move each other's result away.
+    Without it, two equal calls could each replace the result of the other.
     """
     with writing(url):
         lease = Lease(url)
-        lease.take()
+        lease.acquire()
     try:
         yield lease
     finally:

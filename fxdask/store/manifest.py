@@ -1,9 +1,9 @@
 """The manifest of a finished store: the length and a checksum of every file in it.
 
-Chunks end with a CRC-32C of their content, which Zarr checks when it reads them. That does not
-notice a chunk that another one was copied over, and metadata have no checksum at all; both are
-noticed here. The manifest is an array of the store itself, written last of all, whose only chunk
-ends with its own checksum.
+Chunks end with a CRC-32C of their content, which Zarr checks when it reads them. That check does
+not detect a chunk that was replaced by another one, and metadata have no checksum at all; the
+manifest detects both. It is an array of the store, written last, and its only chunk ends with its
+own checksum.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import zarr
 from zarr.abc.store import SuffixByteRequest
 from zarr.buffer import default_buffer_prototype
 
-from fxdask.errors import StoreFormatError
 from fxdask.store.asynchronous import run
+from fxdask.store.damage import damaged
 from fxdask.store.layout import MANIFEST, create_array
 from fxdask.store.paths import is_partial
 
@@ -30,31 +30,33 @@ FILES_AT_A_TIME = 64
 CHUNK = f"{MANIFEST.name}/c/0"
 CHECKSUM_BYTES = 4
 TOO_MUCH = (OverflowError, RecursionError)
-"""Raised by JSON with endless numbers or nesting."""
+"""Raised by JSON with huge numbers or very deep nesting."""
 
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What a file must be: so many bytes, and this checksum of them."""
+    """Length in bytes and checksum of one file."""
 
     length: int
     checksum: str
 
 
 class Manifest:
-    """What every file of a finished store must be."""
+    """The expected length and checksum of every file of a finished store."""
 
     def __init__(self, group: zarr.Group, url: str) -> None:
         self._group, self._url = group, url
         try:
             array = group[MANIFEST.name]
             if not isinstance(array, zarr.Array):
-                raise ValueError("it is no array")
+                raise ValueError("it is not an array")
             if array.chunks != array.shape or array.dtype != np.uint8:
-                raise ValueError(f"it is {array.dtype} of shape {array.shape} in chunks of {array.chunks}")
+                raise ValueError(
+                    f"it is {array.dtype} of shape {array.shape} in chunks of {array.chunks} instead of one uint8 chunk"
+                )
             length = run(group.store.getsize(_key(group, CHUNK)))
             if array.nbytes > length:
-                raise ValueError(f"it claims {array.nbytes:,} bytes but has {length:,}")
+                raise ValueError(f"its metadata claim {array.nbytes:,} bytes but its file has {length:,}")
             content = json.loads(np.asarray(array[...]).tobytes())
             self._files = {name: FileFacts(int(length), str(checksum)) for name, (length, checksum) in content.items()}
             outside = [name for name in self._files if not _is_inside(name)]
@@ -69,90 +71,90 @@ class Manifest:
             *TOO_MUCH,
             zarr.errors.BaseZarrError,
         ) as error:
-            raise StoreFormatError(f"{url} is damaged: its manifest cannot be read ({error})") from error
+            raise damaged(url, f"its manifest cannot be read ({error})") from error
 
     @property
     def names(self) -> list[str]:
-        """Every file that there must be."""
+        """The names of all files in the manifest."""
         return sorted(self._files)
 
     def check(self, names: Iterable[str]) -> None:
-        """Refuse files that are not what they were when the store was finished; chunks by their last bytes alone."""
-        for name, wrong in self._wrong(names, whole=False):
-            raise StoreFormatError(f"{self._url} is damaged: {name} {wrong}")
+        """Refuse files that changed since the store was finished; of a chunk only its own checksum is read."""
+        for name, difference in self._differences(names, whole=False):
+            raise damaged(self._url, f"{name} {difference}")
 
     def check_array(self, name: str) -> None:
-        """The same, of all files of one array."""
+        """Check all files of one array."""
         self.check(file for file in self._files if file.startswith(f"{name}/"))
 
     def check_metadata(self, name: str = "") -> None:
-        """The same, of the metadata of one array, or of the whole store."""
+        """Check the metadata of one array; with an empty name, those of the group."""
         self.check([f"{name}/zarr.json".removeprefix("/")])
 
     def find_damage(self) -> list[str]:
-        """In words, everything that is not as it was; every byte is read."""
-        return [f"{name} {wrong}" for name, wrong in self._wrong(self.names, whole=True)]
+        """One description per changed or missing file; every byte of the store is read."""
+        return [f"{name} {difference}" for name, difference in self._differences(self.names, whole=True)]
 
     def unknown_files(self) -> list[str]:
-        """Files that were not there when the store was finished."""
+        """Files that were added after the store was finished."""
         return sorted(set(_listed(self._group)) - set(self._files) - {CHUNK})
 
-    def _wrong(self, names: Iterable[str], *, whole: bool) -> list[tuple[str, str]]:
-        wanted = list(names)
-        unknown = [(name, "is not in the manifest") for name in wanted if name not in self._files]
-        known = [name for name in wanted if name in self._files]
-        found = _facts_of_all(self._group, known, [self._files[name].length for name in known], whole=whole)
+    def _differences(self, names: Iterable[str], *, whole: bool) -> list[tuple[str, str]]:
+        requested = list(names)
+        unknown = [(name, "is not in the manifest") for name in requested if name not in self._files]
+        known = [name for name in requested if name in self._files]
+        stored = _facts_of_all(self._group, known, [self._files[name].length for name in known], whole=whole)
         return unknown + [
             (name, _difference(self._files[name], facts))
-            for name, facts in zip(known, found, strict=True)
+            for name, facts in zip(known, stored, strict=True)
             if facts != self._files[name]
         ]
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a name leads to a file of the store, and not around it."""
+    """Whether a name is a path inside the store."""
     return all(part not in ("", ".", "..") for part in name.split("/")) and not {"\\", ":", "\0"} & set(name)
 
 
-def _difference(wanted: FileFacts, found: FileFacts | None) -> str:
-    if found is None:
+def _difference(expected: FileFacts, stored: FileFacts | None) -> str:
+    if stored is None:
         return "is missing"
-    if found.length != wanted.length:
-        return f"has {found.length:,} bytes instead of {wanted.length:,}"
-    return "is not what was written: its checksum differs"
+    if stored.length != expected.length:
+        return f"has {stored.length:,} bytes instead of {expected.length:,}"
+    return "was changed: its checksum differs"
 
 
 def write_manifest(group: zarr.Group) -> None:
-    """Take down every file of a store that is otherwise complete."""
+    """Write the manifest of a store that is otherwise complete."""
     if MANIFEST.name in group:
         del group[MANIFEST.name]
-    # First the array without its content, so that its metadata are among the files.
+    # The array is created before its content is written, so that the manifest includes its metadata.
     names = sorted({*_listed(group), f"{MANIFEST.name}/zarr.json"})
-    room = _length_of_manifest(group, names)
-    array = create_array(group, MANIFEST, {"byte": room}, room)
+    n_bytes = _length_of_manifest(names)
+    array = create_array(group, MANIFEST, {"byte": n_bytes}, n_bytes)
     facts = _facts_of_all(group, names, [None] * len(names), whole=False)
-    content = json.dumps({name: [one.length, one.checksum] for name, one in zip(names, facts, strict=True) if one})
-    array[:] = np.frombuffer(content.ljust(room).encode(), np.uint8)
+    content = json.dumps({name: [file.length, file.checksum] for name, file in zip(names, facts, strict=True) if file})
+    array[:] = np.frombuffer(content.ljust(n_bytes).encode(), np.uint8)
 
 
 def has_manifest(group: zarr.Group) -> bool:
-    """Whether a manifest was written, and with it everything before it."""
+    """Whether the manifest exists; it is written after everything else."""
     return bool(run(group.store.exists(_key(group, CHUNK))))
 
 
-def _length_of_manifest(group: zarr.Group, names: list[str]) -> int:
-    """Room for all names, with lengths and checksums of any size."""
+def _length_of_manifest(names: list[str]) -> int:
+    """Bytes that are enough for all names with any lengths and checksums."""
     return sum(len(json.dumps(name)) + 40 for name in names) + 2
 
 
 def _listed(group: zarr.Group) -> list[str]:
     prefix = f"{group.path}/" if group.path else ""
 
-    async def every() -> list[str]:
+    async def list_all() -> list[str]:
         names = [name.removeprefix(prefix) async for name in group.store.list_prefix(prefix)]
         return [name for name in names if not is_partial(name)]
 
-    return run(every())
+    return run(list_all())
 
 
 def _key(group: zarr.Group, name: str) -> str:
@@ -162,36 +164,36 @@ def _key(group: zarr.Group, name: str) -> str:
 def _facts_of_all(
     group: zarr.Group, names: list[str], lengths: Sequence[int | None], *, whole: bool
 ) -> list[FileFacts | None]:
-    """Length and checksum of each file; None where there is none. What has not the length it should is not read."""
-    at_once = asyncio.Semaphore(FILES_AT_A_TIME)
+    """Length and checksum of each file, None for a missing one; a file of another length than given is not read."""
+    limit = asyncio.Semaphore(FILES_AT_A_TIME)
 
-    async def one(name: str, length: int | None) -> FileFacts | None:
-        async with at_once:
+    async def read_one(name: str, length: int | None) -> FileFacts | None:
+        async with limit:
             return await _facts(group, name, length, whole=whole)
 
-    async def every() -> list[FileFacts | None]:
-        return await asyncio.gather(*map(one, names, lengths))
+    async def read_all() -> list[FileFacts | None]:
+        return await asyncio.gather(*map(read_one, names, lengths))
 
-    return run(every())
+    return run(read_all())
 
 
-async def _facts(group: zarr.Group, name: str, wanted: int | None, *, whole: bool) -> FileFacts | None:
+async def _facts(group: zarr.Group, name: str, expected: int | None, *, whole: bool) -> FileFacts | None:
     store, key, prototype = group.store, _key(group, name), default_buffer_prototype()
     is_chunk = not name.endswith("zarr.json")
     try:
         length: int = await store.getsize(key)
-        if wanted not in (None, length):
-            return FileFacts(length, "not looked at")
+        if expected not in (None, length):
+            return FileFacts(length, "not read")
         if is_chunk and not whole:
-            # A chunk's own checksum stands at its end; Zarr holds its content against that when it is read.
-            found = await store.get(key, prototype, byte_range=SuffixByteRequest(CHECKSUM_BYTES))
-            return None if found is None else FileFacts(length, found.to_bytes().hex())
-        found = await store.get(key, prototype)
+            # The last bytes of a chunk are its checksum, against which Zarr checks the rest when it reads it.
+            buffer = await store.get(key, prototype, byte_range=SuffixByteRequest(CHECKSUM_BYTES))
+            return None if buffer is None else FileFacts(length, buffer.to_bytes().hex())
+        buffer = await store.get(key, prototype)
     except FileNotFoundError:
         return None
-    if found is None:
+    if buffer is None:
         return None
-    content = found.to_bytes()
+    content = buffer.to_bytes()
     body, own = (content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]) if is_chunk else (content, None)
     checksum = google_crc32c.value(body).to_bytes(CHECKSUM_BYTES, "little")
-    return FileFacts(len(content), checksum.hex() if own in (None, checksum) else "not its own")
+    return FileFacts(len(content), checksum.hex() if own in (None, checksum) else "differs from its own")

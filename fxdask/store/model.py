@@ -1,4 +1,4 @@
-"""The model store: created, filled block by block, finished, opened again."""
+"""The model store: create it, fill it block by block, finish it, open it again."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fxdask.errors import StoreFormatError, StoreWriteError
 from fxdask.sizes import NodeBlock, rows_per_read
+from fxdask.store.damage import damaged
 from fxdask.store.group import (
     Mode,
     begin_group,
@@ -45,7 +46,7 @@ SPECS = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS)}
 
 
 class ModelStore:
-    """One model on disk. Tasks pass its address around and open it where they run."""
+    """One model in a store. Tasks receive its URL and open it in their own process."""
 
     def __init__(self, url: str, group: zarr.Group, header: dict[str, Any]) -> None:
         self.url = url
@@ -53,13 +54,13 @@ class ModelStore:
         self._group = group
         self._opened: dict[str, zarr.Array] = {}
         self._lengths: dict[str, int] = dict(header.get("sizes") or {})
-        # A finished model is held against its manifest wherever it is read.
+        # Every read of a finished model is checked against the manifest.
         self._manifest = Manifest(group, url) if header.get("finished") else None
 
     @classmethod
     @retried
     def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ModelStore:
-        """Open the model at this address; with ``finished``, only one that is complete."""
+        """Open the model at this URL; with ``finished``, refuse an unfinished one."""
         return cls(url, *open_group(url, "model", mode, finished=finished))
 
     @classmethod
@@ -71,9 +72,9 @@ class ModelStore:
         facts: Mapping[str, Any],
         fingerprint: NDArray[np.float32],
     ) -> ModelStore:
-        """An empty model store with every block array in place, replacing what fxdask had there.
+        """Create an empty model store with its block arrays, and replace an earlier fxdask store.
 
-        Of the optional block arrays it has those that the shape names.
+        Of the optional block arrays only those in ``shape.kept`` are created.
         """
         sizes = shape.sizes()
         group = begin_group(url, "model", SPECS)
@@ -83,27 +84,27 @@ class ModelStore:
                     create_array(group, spec, sizes, shape.nodes_per_block)
             create_array(group, SPECS["blocks_done"], sizes)
         store = cls(url, group, {})
-        store.write("canaries", fingerprint)  # the name in the format
+        store.write("canaries", fingerprint)  # the stored array keeps the name of the first format
         facts = {**facts, "sizes": sizes, "nodes_per_block": shape.nodes_per_block}
         store.header = write_header(group, url, "model", facts)
         return store
 
     def check_shape(self, shape: ModelShape) -> None:
-        """Refuse a store whose header has other sizes than the job, or blocks that cannot be."""
+        """Refuse a store whose header has other sizes than the job, or an impossible block size."""
         per_block, stored = self.header.get("nodes_per_block"), self.header.get("sizes")
         if not isinstance(per_block, int) or not 1 <= per_block <= shape.n_nodes:
-            raise StoreFormatError(
-                f"{self.url} is damaged: its header has blocks of {per_block} nodes, but the model has {shape.n_nodes}"
+            raise damaged(
+                self.url, f"its header has blocks of {per_block} nodes, but the model has {shape.n_nodes} nodes"
             )
-        wanted = replace(shape, nodes_per_block=per_block).sizes()
-        if stored != wanted:
-            raise StoreFormatError(f"{self.url} is damaged: its header has sizes {stored}, but its job {wanted}")
+        expected = replace(shape, nodes_per_block=per_block).sizes()
+        if stored != expected:
+            raise damaged(self.url, f"its header has sizes {stored}, but its job has {expected}")
 
     # Blocks
 
     @retried
     def write_block(self, block: NodeBlock, arrays: Mapping[str, NDArray]) -> None:
-        """Write one whole chunk of every given array, then the block's mark."""
+        """Write one chunk of every given array, then the mark of the block."""
         check_writable(self._group, self.url, self.header)
         with writing(self.url):
             write_together(
@@ -115,9 +116,10 @@ class ModelStore:
             self._array("blocks_done")[block.index] = self._mark
 
     def is_done(self, block: NodeBlock) -> bool:
-        """Whether the block's mark is there, which is written after its data, and the data still are, whole.
+        """Whether the block is marked and its chunks are intact.
 
-        A machine that loses power may have written the mark and not the data, for Zarr does not wait for the disk.
+        The mark is written after the data, but Zarr does not wait for the disk: after a power failure
+        there may be a mark without its data.
         """
         return (
             has_chunk(self._array("blocks_done"), (block.index,))
@@ -134,7 +136,7 @@ class ModelStore:
             return False
 
     def _is_intact(self, spec: ArraySpec, block: NodeBlock) -> bool:
-        """Whether a chunk is there and its content is what its checksum says."""
+        """Whether a chunk exists and its content matches its checksum."""
         if not self._has_chunk(spec, block):
             return False
         try:
@@ -147,14 +149,14 @@ class ModelStore:
         return has_chunk(self._array(spec.name), _index(spec, block))
 
     def _file(self, name: str, block: NodeBlock) -> str:
-        """The name of a block's chunk within the store."""
+        """The path of a block's chunk within the store."""
         return f"{name}/{self._array(name).metadata.encode_chunk_key(_index(SPECS[name], block))}"
 
     def blocks_done(self) -> NDArray[np.bool_]:
-        """(block,) which blocks are marked by the job that the store is of; a damaged mark is none."""
+        """(block,) which blocks are marked by the job of this store; a damaged mark counts as missing."""
         array = self._array("blocks_done")
         if array.shape[0] > MOST_BLOCKS:
-            raise StoreFormatError(f"{self.url} is damaged: it claims {array.shape[0]:,} blocks")
+            raise damaged(self.url, f"it claims {array.shape[0]:,} blocks but at most {MOST_BLOCKS:,} are possible")
         try:
             with reading(self.url, "blocks_done"):
                 return np.asarray(array[:]) == self._mark
@@ -163,17 +165,17 @@ class ModelStore:
 
     @property
     def _mark(self) -> np.uint64:
-        """What marks a block: a digest of the job, so that nothing which another job left here counts as done."""
+        """The mark of a finished block: a digest of the job, so that blocks of another job do not count as done."""
         try:
-            return np.uint64(int(self.header["job"][:16], 16) | 1)  # never zero, which an absent mark reads as
+            return np.uint64(int(self.header["job"][:16], 16) | 1)  # never zero, because a missing mark reads as zero
         except (KeyError, TypeError, ValueError) as error:
-            raise StoreFormatError(f"{self.url} is damaged: its header does not name its job") from error
+            raise damaged(self.url, "its header does not name its job") from error
 
     @retried
     def read_block(self, name: str, block: NodeBlock) -> NDArray:
-        """One chunk of one block array; a missing one is an error, where Zarr would read zeros."""
+        """One chunk of one block array; a missing chunk is an error, while Zarr would read zeros."""
         if not self._has_chunk(SPECS[name], block):
-            raise StoreFormatError(f"{self.url} is damaged: {name} has no chunk {block.index}")
+            raise damaged(self.url, f"{name} has no chunk {block.index}")
         if self._manifest:
             self._manifest.check([self._file(name, block)])
         check_file_size(self._array(name), _index(SPECS[name], block), self.url)
@@ -194,7 +196,7 @@ class ModelStore:
 
     @retried
     def write(self, name: str, values: NDArray) -> None:
-        """Create and fill one array that is not written by blocks."""
+        """Create and write one array that is not written by blocks."""
         spec = SPECS[name]
         sizes = dict(zip(spec.dimensions, values.shape, strict=True))
         per_chunk = rows_per_read(values.shape[1]) if spec.chunked == "probe" else 1
@@ -204,30 +206,30 @@ class ModelStore:
 
     @retried
     def read(self, name: str) -> NDArray:
-        """One whole array; a missing chunk is an error, where Zarr would read zeros."""
+        """One whole array; a missing chunk is an error, while Zarr would read zeros."""
         self._check_complete(name)
         with reading(self.url, name):
             return np.asarray(self._array(name)[...])
 
     def _check_complete(self, name: str) -> None:
-        """Refuse an array of which something is missing, without making room for what it claims to be."""
+        """Refuse an array with missing chunks, before memory for it is allocated."""
         if self._manifest:
             self._manifest.check_array(name)
         array = self._array(name)
-        # Zarr looks for every chunk by name: not for more of them than there are files.
-        there = min(array.nchunks, count_files(array))
-        if there == array.nchunks:
-            there = array.nchunks_initialized
-        if there != array.nchunks:
-            raise StoreFormatError(f"{self.url} is damaged: {name} has {there} of its {array.nchunks} chunks")
+        # Zarr checks every chunk by name, which would take too long if the metadata claim very many chunks.
+        n_stored = min(array.nchunks, count_files(array))
+        if n_stored == array.nchunks:
+            n_stored = array.nchunks_initialized
+        if n_stored != array.nchunks:
+            raise damaged(self.url, f"{name} has {n_stored} of its {array.nchunks} chunks")
         if array.nchunks:
             check_file_size(array, (0,) * array.ndim, self.url)
 
-    # Samples kept beside the blocks while fitting, for workers that cannot see the caller's memory
+    # Staged samples: copies for workers, which cannot read the memory of the calling process
 
     @retried
     def stage_samples(self, n_samples: int, n_features: int, dtype: np.dtype) -> None:
-        """Create the array that raw training samples are copied into, one whole chunk per read."""
+        """Create the array for copies of the raw training samples, one chunk per read."""
         with writing(self.url):
             sizes = {"sample": n_samples, "input": n_features}
             self._opened["samples"] = create_array(
@@ -236,13 +238,13 @@ class ModelStore:
 
     @retried
     def write_samples(self, start: int, samples: NDArray) -> None:
-        """Write one read's worth of raw samples."""
+        """Write one chunk of raw samples."""
         with writing(self.url):
             self._array("samples")[start : start + len(samples)] = samples
 
     @retried
     def has_all(self, name: str, length: int) -> bool:
-        """Whether an earlier call wrote all of an array of this length: each chunk is there, and whole."""
+        """Whether an earlier call wrote an array of this length, and all of its chunks are intact."""
         if name not in self._group:
             return False
         array = self._array(name)
@@ -257,12 +259,15 @@ class ModelStore:
         return True
 
     def check_staged(self) -> None:
-        """Refuse what was computed from samples of this store that are gone: they would have been read as zeros."""
+        """Refuse a result of staged samples that were removed meanwhile, because they may have been read as zeros."""
         if not has_metadata(self._group, "samples"):
-            raise StoreWriteError(f"{self.url} was finished while this was computed")
+            raise StoreWriteError(
+                f"{self.url} was finished while this part was computed; "
+                "run the same call again if the result is incomplete"
+            )
 
     def drop_samples(self) -> None:
-        """Remove the staged and the probed samples: a finished model does not need them."""
+        """Remove the staged samples and the probes, which a finished model does not need."""
         for name in ("samples", "probes"):
             self._opened.pop(name, None)
             if name in self._group:
@@ -270,19 +275,17 @@ class ModelStore:
 
     @retried
     def finish(self, **facts: Any) -> None:
-        """Mark the model as complete, after everything else is written and every block is there by name."""
+        """Mark the model as finished, after every other array is written and every block is marked."""
         missing = np.flatnonzero(~self.blocks_done())
         if len(missing):
-            raise StoreFormatError(
-                f"{self.url} is damaged: block {missing[0]} lacks this job's mark; make the same call again"
-            )
+            raise damaged(self.url, f"block {missing[0]} lacks the mark of this job", "run the same call again")
         for spec in BLOCK_ARRAYS:
             if spec.name in self:
                 self._check_complete(spec.name)
         finish_group(self._group, self.url, self.header, **facts)
 
     def _array(self, name: str) -> zarr.Array:
-        """One array, opened and checked once: opening takes longer than writing a chunk of numbers."""
+        """One array, opened and checked once, because opening takes longer than writing a chunk."""
         if name not in self._opened:
             if self._manifest:
                 self._manifest.check_metadata(name)
@@ -292,16 +295,16 @@ class ModelStore:
         return self._opened[name]
 
     def _check_shape(self, spec: ArraySpec, array: zarr.Array) -> None:
-        """Refuse an array that the header, or another array with the same dimension, does not allow."""
+        """Refuse an array whose shape or type contradicts the header or another array with the same dimension."""
         wrong = [
             dimension
             for dimension, length in zip(spec.dimensions, array.shape, strict=False)
             if length != self._lengths.setdefault(dimension, length)
         ]
         if len(array.shape) != len(spec.dimensions) or wrong or (spec.dtype and array.dtype != np.dtype(spec.dtype)):
-            raise StoreFormatError(
-                f"{self.url} is damaged: {spec.name} is {array.dtype} of shape {array.shape}, "
-                "which its header or its other arrays do not allow"
+            raise damaged(
+                self.url,
+                f"{spec.name} is {array.dtype} of shape {array.shape}, which contradicts its header or another array",
             )
 
 

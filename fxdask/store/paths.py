@@ -1,4 +1,4 @@
-"""Where stores and samples are: paths and URLs, and Zarr's way to both."""
+"""Paths and URLs of stores and samples, and how Zarr and fsspec open them."""
 
 from __future__ import annotations
 
@@ -27,88 +27,88 @@ __all__ = [
 
 FRESH = {"use_listings_cache": False}
 NO_URL = re.compile(r"[a-z][a-z0-9+.-]+:(/(?!/)|/*$|//.+//)")
-"""What becomes of a URL that goes through a Path, one that names nothing, and one with an empty name in it."""
+"""A URL that was turned into a Path, one without a name, and one with an empty part."""
 PARTIAL_FILE = re.compile(r"\.[0-9a-f]{32}\.partial$")
-"""How Zarr names a file until it is whole."""
+"""How Zarr names a file while it writes it."""
 
 
-def store_url(place: str | Path) -> str:
-    """A path or URL -> an address that means the same in every process of this machine."""
-    if not isinstance(place, (str, Path)):
-        raise InvalidInputError(f"a store is named by a path or a URL, not by {place!r}")
-    text = str(place).removeprefix("file://")
+def store_url(path: str | Path) -> str:
+    """A path or URL -> an absolute path, or a URL without a trailing slash."""
+    if not isinstance(path, (str, Path)):
+        raise InvalidInputError(f"a store must be a path or a URL, not {path!r}; pass a str or a pathlib.Path")
+    text = str(path).removeprefix("file://")
     if NO_URL.match(text):
-        raise InvalidInputError(f"{place} is neither a path nor a URL; a URL is a text such as s3://bucket/name")
+        raise InvalidInputError(f"{path} is neither a path nor a URL; pass a URL as a str such as s3://bucket/name")
     if not is_local(text):
         return text.rstrip("/")
     try:
         return str(Path(text).expanduser().resolve())
     except (OSError, RuntimeError, ValueError) as error:
-        raise InvalidInputError(f"{text!r} is no path: {error}") from error
+        raise InvalidInputError(f"{text!r} is not a valid path ({error}); choose another path") from error
 
 
 def is_local(url: str) -> bool:
-    """Whether an address is a path, and no URL."""
+    """Whether this is a path and not a URL."""
     return "://" not in url
 
 
 def is_partial(name: str) -> bool:
-    """Whether this is a file that its writer has not finished, or never will."""
+    """Whether this is the name of a file that Zarr has not finished writing."""
     return bool(PARTIAL_FILE.search(name))
 
 
 def zarr_location(url: str) -> str | FsspecStore:
-    """What Zarr opens for this address."""
+    """What Zarr opens for this path or URL."""
     return url if is_local(url) else object_store(url)
 
 
 def object_store(url: str) -> FsspecStore:
-    """What is behind a URL, through fsspec.
+    """The object store at a URL, through fsspec.
 
-    Listings are not remembered: other processes write what this one looks for.
+    Listings are not cached, because other processes write into the same store.
     """
-    with _naming(url):
+    with _url_errors(url):
         return FsspecStore.from_url(url, storage_options=FRESH)
 
 
 def files_at(url: str) -> tuple[Any, str]:
-    """A path or URL -> the file system that it is on, and its path there."""
+    """A path or URL -> its file system, and its path in that file system."""
     if is_local(url):
-        return fsspec.filesystem("file"), url  # by name, as fsspec reads more into a path than there is
-    with _naming(url):
+        return fsspec.filesystem("file"), url  # not url_to_fs, which gives "::" in a path a meaning
+    with _url_errors(url):
         return fsspec.core.url_to_fs(url, **FRESH)
 
 
 @contextmanager
-def _naming(url: str) -> Iterator[None]:
-    """Turn a URL that nothing here can open into a sentence."""
+def _url_errors(url: str) -> Iterator[None]:
+    """Report a URL that cannot be opened on this machine in one sentence."""
     try:
         yield
     except ImportError as error:
-        remedy = "pip install 'fxdask[s3]'" if url.startswith("s3://") else "install that"
-        raise InvalidInputError(f"{url} needs a package that is not here ({error}); {remedy}") from error
+        remedy = "run pip install 'fxdask[s3]'" if url.startswith("s3://") else "install that package"
+        raise InvalidInputError(f"{url} needs a package that is not installed ({error}); {remedy}") from error
     except ValueError as error:
-        raise InvalidInputError(f"{url} is no place that fxdask can reach: {error}") from error
+        raise InvalidInputError(f"{url} cannot be opened ({error}); check the URL") from error
 
 
 def why_unreachable(url: str) -> str:
-    """In words, why this process does not see what is at an address; nothing where it does."""
+    """The reason why this process cannot find a path or URL; empty if it can."""
     try:
         files, path = files_at(url)
-        return "" if files.exists(path) else "it is not there"
-    except Exception as error:  # of whatever client the URL is for
+        return "" if files.exists(path) else "it does not exist"
+    except Exception as error:  # clients of object stores have exceptions of their own
         return " ".join(str(error).split())
 
 
 def sibling_url(url: str, word: str) -> str:
-    """A hidden name in the same folder, for what belongs to a store but must outlast its being replaced."""
+    """A hidden name in the same folder, for files that belong to a store but must survive its replacement."""
     folder, slash, name = url.rpartition("/")
     return f"{folder}{slash}.{name}.{word}"
 
 
 def working_url(url: str, token: str) -> str:
-    """Where to work on what shall stand at ``url`` once it is complete: a hidden folder beside it, named by the token.
+    """The path to work at until the store is finished: a hidden folder beside ``url`` with the token in its name.
 
-    Object stores cannot rename, so there the work is done in place.
+    Object stores cannot rename, so there the work is done at ``url`` itself.
     """
     return sibling_url(url, f"next-{token}") if is_local(url) else url

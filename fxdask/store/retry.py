@@ -1,4 +1,4 @@
-"""Storage that fails: what may pass is tried again, and what remains is told in one sentence."""
+"""Retries of transient storage errors, and one-sentence messages for the other ones."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from typing import ParamSpec, TypeVar
 
 import zarr.errors
 
-from fxdask.errors import FxdaskError, StoreFormatError, StoreReadError, StoreWriteError
+from fxdask.errors import FxdaskError, StoreReadError, StoreWriteError
+from fxdask.store.damage import damaged
 
 __all__ = ["reading", "retried", "writing"]
 
 log = logging.getLogger(__name__)
 
 RETRY_DELAYS = (0.5, 2.0, 8.0)
-"""Seconds between one try and the next."""
+"""Seconds before each retry."""
 
-# A full disk, a missing file or a refusal stays what it is; a server that is busy or away may come back.
+# A busy or unreachable server may recover; a full disk, a missing file or a refused permission does not.
 TRANSIENT_ERRNOS = {
     errno.EAGAIN,
     errno.EBUSY,
@@ -43,6 +44,8 @@ TRANSIENT_ERRNOS = {
 }
 CLIENTS_OF_OBJECT_STORES = ("aiobotocore", "aiohttp", "botocore")
 
+RESUME = "solve that problem and run the same call again to resume"
+
 _this_thread = threading.local()
 
 P = ParamSpec("P")
@@ -50,35 +53,35 @@ T = TypeVar("T")
 
 
 def retried(work: Callable[P, T]) -> Callable[P, T]:
-    """A function that reads or writes, and may do so twice, tried again while its storage fails in a way that may pass.
+    """Retry a function on transient storage errors; it must be safe to run twice.
 
     Examples
     --------
-    >>> tries = iter([TimeoutError(), 3])
+    >>> results = iter([TimeoutError(), 3])
     >>> @retried
     ... def read():
-    ...     found = next(tries)
-    ...     if isinstance(found, Exception):
-    ...         raise found
-    ...     return found
+    ...     result = next(results)
+    ...     if isinstance(result, Exception):
+    ...         raise result
+    ...     return result
     >>> read()
     3
     """
 
     @wraps(work)
-    def tried_again(*args: P.args, **named: P.kwargs) -> T:
-        if getattr(_this_thread, "is_trying", False):
-            return work(*args, **named)  # one that tries again called another: only the outer one does
-        _this_thread.is_trying = True
+    def with_retries(*args: P.args, **named: P.kwargs) -> T:
+        if getattr(_this_thread, "is_retrying", False):
+            return work(*args, **named)  # only the outer one of nested functions retries
+        _this_thread.is_retrying = True
         try:
-            return _tried(lambda: work(*args, **named))
+            return _retry(lambda: work(*args, **named))
         finally:
-            _this_thread.is_trying = False
+            _this_thread.is_retrying = False
 
-    return tried_again
+    return with_retries
 
 
-def _tried(work: Callable[[], T]) -> T:
+def _retry(work: Callable[[], T]) -> T:
     for pause in (*RETRY_DELAYS, None):
         try:
             return work()
@@ -87,13 +90,13 @@ def _tried(work: Callable[[], T]) -> T:
                 if isinstance(error, FxdaskError) or not _is_of_storage(error):
                     raise
                 raise _unreadable(getattr(error, "filename", None) or "from storage", error) from error
-            log.warning("%s; trying again in %g s", error, pause)
+            log.warning("%s; retrying in %g s", error, pause)
         time.sleep(pause)
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _is_transient(error: BaseException | None) -> bool:
-    """Whether an error, or the one that it was raised for, is of the kind that goes away."""
+    """Whether an error, or its cause, may disappear on a retry."""
     if error is None:
         return False
     return (
@@ -105,7 +108,7 @@ def _is_transient(error: BaseException | None) -> bool:
 
 
 def _is_lost_connection(error: BaseException) -> bool:
-    """Whether a client of an object store gave up on its server: these have exceptions of their own."""
+    """Whether the client of an object store lost its server; such clients have exceptions of their own."""
     name = type(error).__name__
     return _is_of_client(error) and any(word in name for word in ("Connect", "Timeout", "Disconnected", "HTTPClient"))
 
@@ -116,13 +119,13 @@ def _is_of_client(error: BaseException) -> bool:
 
 @contextmanager
 def reading(url: str, name: str) -> Iterator[None]:
-    """Turn what cannot be read into a sentence with the array's name: wrong checksums, odd metadata, a lost server."""
+    """Report a failed read in one sentence that names the array: wrong checksums, bad metadata, a lost server."""
     try:
         yield
     except FxdaskError:
         raise
     except (ValueError, TypeError, KeyError, OverflowError, RuntimeError, zarr.errors.BaseZarrError) as error:
-        raise StoreFormatError(f"{url} is damaged: {name} cannot be read ({_flat(error)})") from error
+        raise damaged(url, f"{name} cannot be read ({_flat(error)})") from error
     except Exception as error:
         if not _is_of_storage(error):
             raise
@@ -131,7 +134,7 @@ def reading(url: str, name: str) -> Iterator[None]:
 
 @contextmanager
 def writing(url: str) -> Iterator[None]:
-    """Turn the storage's refusal of a write into one sentence that says what to do."""
+    """Report a failed write in one sentence that says what to do."""
     try:
         yield
     except FxdaskError:
@@ -140,16 +143,14 @@ def writing(url: str) -> Iterator[None]:
         if not _is_of_storage(error):
             raise
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            remedy = "free some room and make the same call again: it takes up the work"
+            remedy = "free some disk space and run the same call again to resume"
         else:
-            remedy = "once that is mended the same call takes up the work"
+            remedy = RESUME
         raise StoreWriteError(f"could not write to {url}: {_reason(error)}; {remedy}") from error
 
 
 def _unreadable(what: str, error: BaseException) -> StoreReadError:
-    return StoreReadError(
-        f"could not read {what}: {_reason(error)}; once that is mended the same call takes up the work"
-    )
+    return StoreReadError(f"could not read {what}: {_reason(error)}; {RESUME}")
 
 
 def _is_of_storage(error: BaseException) -> bool:

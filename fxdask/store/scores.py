@@ -1,4 +1,4 @@
-"""The score store: labels and class scores of a test set, one whole chunk for each range of samples."""
+"""The score store: labels and class scores of a test set, one chunk for each range of samples."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import zarr
 from numpy.typing import NDArray
 
 from fxdask.errors import StoreFormatError
+from fxdask.store.damage import damaged
 from fxdask.store.group import (
     Mode,
     begin_group,
@@ -38,7 +39,7 @@ class ScoreStore:
     @classmethod
     @retried
     def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ScoreStore:
-        """Open the scores at this address."""
+        """Open the scores at this URL; with ``finished``, refuse unfinished ones."""
         return cls(url, *open_group(url, "scores", mode, finished=finished))
 
     @classmethod
@@ -46,7 +47,7 @@ class ScoreStore:
     def create(
         cls, url: str, n_samples: int, rows_per_chunk: int, classes: NDArray, facts: dict[str, Any]
     ) -> ScoreStore:
-        """Empty labels and scores, replacing what fxdask had there."""
+        """Create empty labels and scores, and replace an earlier fxdask store."""
         group = begin_group(url, "scores", (spec.name for spec in SCORE_ARRAYS))
         sizes = {"sample": n_samples, "class": len(classes)}
         label_type = classes.dtype.str if classes.dtype.kind in "biuf" else "string"
@@ -58,7 +59,7 @@ class ScoreStore:
 
     @retried
     def write(self, index: int, labels: NDArray, scores: NDArray[np.float64]) -> None:
-        """Write one chunk of labels and scores, at the same time: the chunk is done when both are there."""
+        """Write one chunk of labels and scores; it is done as soon as both files exist."""
         rows = self._rows(index, len(labels))
         plain = labels if labels.dtype.kind in "biuf" else labels.astype(object)
         check_writable(self._group, self.url, self.header)
@@ -66,12 +67,12 @@ class ScoreStore:
             write_together([(self._array("scores"), rows, scores), (self._array("labels"), rows[:1], plain)])
 
     def is_done(self, index: int) -> bool:
-        """Whether labels and scores of a chunk are there by name: Zarr writes each of them whole or not at all."""
+        """Whether the files of labels and scores of a chunk exist; Zarr never leaves a part of a file."""
         return has_chunk(self._array("labels"), (index,)) and has_chunk(self._array("scores"), (index, 0))
 
     @retried
     def read_done(self, index: int, classes: NDArray) -> NDArray[np.float64] | None:
-        """(sample, class) one chunk of scores, if it is done and its labels are theirs; a damaged one is as missing."""
+        """(sample, class) one chunk of scores; None if it is missing, damaged, or does not match its labels."""
         if not self.is_done(index):
             return None
         rows = self._rows(index, self.header["rows_per_chunk"])
@@ -88,19 +89,17 @@ class ScoreStore:
 
     @retried
     def n_done(self) -> int:
-        """How many chunks are done, or nearly."""
+        """Number of chunks of which labels and scores exist, as an estimate: the chunks are counted separately."""
         return min(self._array("labels").nchunks_initialized, self._array("scores").nchunks_initialized)
 
     @retried
     def finish(self, **facts: Any) -> None:
-        """Mark the scores as complete, once every chunk is there by name."""
+        """Mark the scores as finished, after all chunks are written."""
         for name in ("labels", "scores"):
             array = self._array(name)
             if array.nchunks_initialized != array.nchunks:
-                raise StoreFormatError(
-                    f"{self.url} is damaged: {name} has {array.nchunks_initialized} of its {array.nchunks} chunks; "
-                    "make the same call again"
-                )
+                problem = f"{name} has {array.nchunks_initialized} of its {array.nchunks} chunks"
+                raise damaged(self.url, problem, "run the same call again")
         finish_group(self._group, self.url, self.header, **facts)
 
     def _rows(self, index: int, length: int) -> tuple[slice, slice]:
@@ -108,7 +107,7 @@ class ScoreStore:
         return slice(start, start + length), slice(None)
 
     def _array(self, name: str) -> zarr.Array:
-        """One array, opened once: opening takes longer than writing a chunk."""
+        """One array, opened once, because opening takes longer than writing a chunk."""
         if name not in self._opened:
             self._opened[name] = stored_array(self._group, self.url, name)
         return self._opened[name]

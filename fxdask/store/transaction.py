@@ -1,10 +1,10 @@
-"""One job's store from its beginning to its end: begin, resume, finish, replace; the same for every kind of store.
+"""The life of one job's store: start, resume, finish, replace; the same for models and scores.
 
-A job works under the lease of its final path. Models are worked on at that path itself, so that a
-fit that was stopped is visible there; a finished model that is to be replaced stays until the new
-one, in a hidden folder beside it, is complete. Scores are always worked on in such a folder. The
-folder's name holds the digest of the job, so that an equal call finds it and no other does. Object
-stores cannot rename, so there every job works at the final path.
+A job holds the lease of its final path. A model is written at that path itself, so that an
+interrupted fit is visible there. If it replaces a finished model, it is written in a hidden folder
+beside that path, and the earlier model stays until the new one is finished. Scores are always
+written in such a folder. The name of the folder contains the digest of the job, so that only an
+equal call finds it. Object stores cannot rename, so there every job writes at the final path.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Transaction:
-    """The work of one job on what shall be at the path of its lease."""
+    """The work of one job on the store at the path of its lease."""
 
     lease: Lease
     kind: str
     url: str
-    """Where the work is done."""
+    """Where the job writes."""
     header: Mapping[str, Any] | None
-    """The header of what an earlier call left there; None where there is nothing to resume."""
+    """The header of an earlier call's store at ``url``; None if there is nothing to resume."""
     overwrite: bool
 
     @classmethod
     def in_place(cls, lease: Lease, kind: str, job: str, *, overwrite: bool) -> Transaction:
-        """Work at the final path; beside it if a store is to be replaced.
+        """Write at the final path, or beside it if a store is replaced.
 
-        What the header there says is not compared with the job yet: the caller can tell the differences in words.
+        The caller compares the header with the job, because it can describe the differences.
         """
         url, header = lease.url, peek_header(lease.url)
         replaceable = header is None or header["kind"] == kind
@@ -51,7 +51,7 @@ class Transaction:
         if overwrite and replaceable:
             hidden = working_url(url, job[:16])
             if hidden == url:
-                # An object store has no path beside: the earlier store is removed first.
+                # Object stores have no hidden folder, so the earlier store is removed first.
                 header = header if header is not None and header.get("job") == job else None
             elif header is not None or peek_header(hidden) is not None:
                 url, header = hidden, peek_header(hidden)
@@ -59,60 +59,60 @@ class Transaction:
 
     @classmethod
     def beside(cls, lease: Lease, kind: str, job: str, *, overwrite: bool) -> Transaction:
-        """Work in a hidden folder beside the final path, and resume what the same job left there."""
-        _refuse_what_is_there(lease.url, kind, overwrite=overwrite)
+        """Write in a hidden folder beside the final path, and resume what the same job left there."""
+        _refuse_existing(lease.url, kind, overwrite=overwrite)
         url = working_url(lease.url, job[:16])
-        return cls(lease=lease, kind=kind, url=url, header=_left_by(url, kind, job), overwrite=overwrite)
+        return cls(lease=lease, kind=kind, url=url, header=_resumable_header(url, kind, job), overwrite=overwrite)
 
     @property
     def is_finished(self) -> bool:
-        """Whether an equal call has done everything but perhaps the last step, :meth:`replace`."""
+        """Whether an equal call finished the store; the last step, :meth:`replace`, may be missing."""
         return self.header is not None and bool(self.header["finished"])
 
     def remove_partial_files(self) -> None:
-        """Remove what killed writers left half-written."""
+        """Remove the partial files of killed writers."""
         self.lease.remove_partial_files(self.url)
 
     def replace(self) -> None:
-        """Move the finished store to its final path, in place of the one that it replaces."""
+        """Move the finished store to its final path, and remove the store that it replaces."""
         self.lease.check_held()
         if self.url != self.lease.url:
-            self._refuse_newcomer()
+            self._refuse_new_store()
         replace_store(self.url, self.lease.url)
 
-    def _refuse_newcomer(self) -> None:
-        """Refuse what was not asked to be replaced: another program may have put it there meanwhile."""
+    def _refuse_new_store(self) -> None:
+        """Refuse to replace a store that another program wrote to the final path meanwhile."""
         try:
-            _refuse_what_is_there(self.lease.url, self.kind, overwrite=self.overwrite)
+            _refuse_existing(self.lease.url, self.kind, overwrite=self.overwrite)
         except StoreExistsError as error:
             raise StoreExistsError(
-                f"{error}; it was put there while this call was working, and the {self.kind} are in {self.url}"
+                f"{error}; it was written there while this call was running, and the new {self.kind} are in {self.url}"
             ) from None
 
     def abandon(self) -> None:
-        """Remove what was begun; a failure to do so must not hide why the work failed."""
+        """Remove the unfinished store; an error in doing so must not hide the error of the work."""
         with suppress(FxdaskError, OSError):
             if self.lease.is_held():
                 remove_group(self.url)
 
 
-def _left_by(url: str, kind: str, job: str) -> Mapping[str, Any] | None:
-    """The header of what the same job began at this path; damaged stores are begun anew."""
+def _resumable_header(url: str, kind: str, job: str) -> Mapping[str, Any] | None:
+    """The header of the same job's store at this path; None if there is none, or if it is damaged."""
     try:
         header = peek_header(url)
     except (StoreFormatError, StoreExistsError) as error:
-        log.info("beginning anew: %s", error)
+        log.info("starting again from scratch: %s", error)
         return None
     return header if header is not None and header["kind"] == kind and header.get("job") == job else None
 
 
-def _refuse_what_is_there(url: str, kind: str, *, overwrite: bool) -> None:
+def _refuse_existing(url: str, kind: str, *, overwrite: bool) -> None:
     header = peek_header(url)
     if header is None:
         return
     if header["kind"] != kind:
         raise StoreExistsError(f"{url} holds a {header['kind']}, which {kind} never replace; choose another path")
-    # An unfinished store is no result yet: the call that began it was stopped.
+    # An unfinished store holds no result, so it may be replaced.
     if header["finished"] and not overwrite:
         raise StoreExistsError(
             f"{url} holds {kind} already; choose another path, or pass overwrite=True to replace them"

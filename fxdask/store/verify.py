@@ -1,4 +1,4 @@
-"""A finished store held against its manifest, byte by byte."""
+"""Check every byte of a finished store against its manifest."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ __all__ = ["VerifyResult", "verify_store"]
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What a look at every file of a store found."""
+    """The result of checking every file of a store."""
 
     store: str
     n_files: int
     damaged: list[str]
-    """In words, each file that is not what was written."""
+    """One description per file that was changed or is missing."""
     unknown: list[str]
-    """Files that the manifest does not know: harmless, and of no use."""
+    """Files that are not in the manifest; fxdask does not read them."""
 
 
 @retried
-def verify_store(place: str | Path) -> VerifyResult:
-    """Read every file of a finished model or of finished scores, and hold it against the manifest."""
-    url = store_url(place)
+def verify_store(path: str | Path) -> VerifyResult:
+    """Read every file of a finished model or of finished scores, and check it against the manifest."""
+    url = store_url(path)
     header = peek_header(url)
     if header is None:
-        raise StoreFormatError(f"there is no fxdask store at {url}")
+        raise StoreFormatError(f"there is no fxdask store at {url}; check the path")
     group, _ = open_group(url, header["kind"])
     manifest = Manifest(group, url)
     return VerifyResult(url, len(manifest.names) + 1, manifest.find_damage(), manifest.unknown_files())

@@ -161,7 +161,7 @@ def test_what_is_replaced_and_what_is_not(bucket, data):
     with pytest.raises(StoreExistsError, match="n_nodes=50 instead of 60; choose another path"):
         FisherNetworkClassifier(60, 2, store=store).fit(X, y)
     files().pipe("bucket/here/model.zarr/precious.txt", b"mine")
-    with pytest.raises(StoreExistsError, match="precious.txt, which fxdask did not put there"):
+    with pytest.raises(StoreExistsError, match="precious.txt, which fxdask did not write"):
         FisherNetworkClassifier(60, 2, store=store, overwrite=True).fit(X, y)
     files().rm("bucket/here/model.zarr/precious.txt")
     FisherNetworkClassifier(60, 2, store=store, overwrite=True).fit(X, y)
@@ -172,7 +172,7 @@ def test_one_call_at_a_time(bucket):
     url = f"{bucket}/model.zarr"
     other = json.loads(Holder.this_call().to_json()) | {"host": "elsewhere", "machine": "elsewhere"}
     files().pipe("bucket/here/.model.zarr.lease", json.dumps(other | {"renewed": time.time() - 50}).encode())
-    with pytest.raises(StoreExistsError, match=r"on elsewhere, heard of 5\d s ago"), exclusive_lease(url):
+    with pytest.raises(StoreExistsError, match=r"on elsewhere, last renewed 5\d s ago"), exclusive_lease(url):
         pass
     files().pipe("bucket/here/.model.zarr.lease", json.dumps(other | {"renewed": time.time() - 61}).encode())
     with exclusive_lease(url) as lease:
@@ -210,7 +210,7 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(bucket, data, local, se
     finally:
         door.shut()
         files().clear_instance_cache()
-    assert "trying again" in caplog.text
+    assert "retrying" in caplog.text
     monkeypatch.undo()
     assert contents(f"{bucket}/model.zarr") == contents(local.store_)
 
@@ -224,9 +224,9 @@ def test_places_that_are_not_there_are_one_sentence(bucket, data, local):
         FisherNetworkClassifier(5, 1).fit(f"{bucket}/none.npy", [0, 1])
     with pytest.raises(ValueError, match="there is no Zarr array at s3://bucket/here/none"):
         FisherNetworkClassifier(5, 1).fit(f"{bucket}/none", [0, 1])
-    with pytest.raises(ValueError, match="gopher://a/b is no place that fxdask can reach: Protocol not known: gopher"):
+    with pytest.raises(ValueError, match=r"gopher://a/b cannot be opened \(Protocol not known: gopher"):
         fxdask.load("gopher://a/b")
-    with pytest.raises(ValueError, match="gopher://a/b is no place that fxdask can reach: Protocol not known: gopher"):
+    with pytest.raises(ValueError, match=r"gopher://a/b cannot be opened \(Protocol not known: gopher"):
         fxdask.batch_score(local, data[1], "gopher://a/b")
 
 
@@ -235,7 +235,7 @@ def test_a_late_chunk_of_another_job_is_refused(bucket, local, monkeypatch):
     place = f"{bucket}/scored.zarr"
     earlier = ScoreStore.create(place, 100, 100, np.arange(2), {"job": "a"})
     later = ScoreStore.create(place, 100, 100, np.arange(2), {"job": "b"})
-    with pytest.raises(StoreWriteError, match="was given to another job while this was computed"):
+    with pytest.raises(StoreWriteError, match="was replaced by another job while this part was computed"):
         earlier.write(0, np.zeros(100, int), np.zeros((100, 2)))
     assert later.read_done(0, np.arange(2)) is None
     later.write(0, np.zeros(100, int), np.zeros((100, 2)))

@@ -200,7 +200,7 @@ def test_values_beyond_float32():
     [
         (b"no numbers here", "not a readable .npy file"),
         (None, "there is no file or folder"),
-        ("short", "is cut short: it has"),
+        ("short", "is truncated: it has"),
         ("objects", "holds Python objects"),
         ("fortran", "Fortran order"),
     ],

@@ -102,7 +102,7 @@ def test_what_came_meanwhile_is_not_replaced(wide, tmp_path, monkeypatch):
 
     monkeypatch.setattr(score_graphs, "score", scored_late)
     with pytest.raises(
-        StoreExistsError, match=r"put there while this call was working, and the scores are in .*\.next-"
+        StoreExistsError, match=r"written there while this call was running, and the new scores are in .*\.next-"
     ):
         fxdask.batch_score(model, tmp_path / "X.zarr", tmp_path / "out.zarr")
     assert (tmp_path / "out.zarr" / "precious.txt").read_text() == "mine"
@@ -119,7 +119,7 @@ def test_two_at_a_time_into_one_place(wide, tmp_path):
         while not begun(tmp_path):
             assert process.poll() is None
             time.sleep(0.005)
-        with pytest.raises(StoreExistsError, match="another call is working on .*out.zarr .*; wait for its end"):
+        with pytest.raises(StoreExistsError, match="another call is working on .*out.zarr .*; wait until it ends"):
             fxdask.batch_score(*arguments)
         assert process.wait(60) == 0
     finally:
