@@ -1,4 +1,4 @@
-"""Scorings in processes of their own, and what they leave."""
+"""Scoring in a separate process that is killed, and the files that it leaves."""
 
 import subprocess
 import sys
@@ -23,11 +23,12 @@ fxdask.batch_score(*sys.argv[1:])
 
 
 def begun(tmp_path):
+    """The hidden folders of unfinished scores."""
     return list(tmp_path.glob(".out.zarr.next-*"))
 
 
 def kill_while_scoring(tmp_path):
-    """A process of its own gets a real SIGKILL once some of its chunks are there."""
+    """Start scoring in a separate process and send it SIGKILL after it has written some chunks."""
     arguments = [tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr"]
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, arguments)])
     try:
@@ -35,14 +36,15 @@ def kill_while_scoring(tmp_path):
             (folder,) = begun(tmp_path) or [None]
             if folder and len([file for file in (folder / "labels" / "c").glob("*") if file.suffix == ""]) >= 5:
                 return
-            assert process.poll() is None, "it ended before it could be killed"
+            assert process.poll() is None, "the process ended before it could be killed"
             time.sleep(0.01)
-        pytest.fail("nothing was scored")
+        pytest.fail("no chunks were written within 30 s")
     finally:
         process.kill()
         process.wait()
 
 
 def scored(folder):
+    """The labels and scores in a store."""
     group = zarr.open_group(folder, mode="r")
     return group["labels"][:], group["scores"][:]

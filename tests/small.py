@@ -1,4 +1,4 @@
-"""Forty small samples, a quick fit of them, and ways to spoil both."""
+"""Forty small samples, a quick fit of them, and helpers that change samples and stores."""
 
 import numpy as np
 import zarr
@@ -11,9 +11,9 @@ Y = np.arange(40) % 2
 
 
 def with_value(value, row=31, column=2):
-    spoilt = X.copy()
-    spoilt[row, column] = value
-    return spoilt
+    changed = X.copy()
+    changed[row, column] = value
+    return changed
 
 
 def fit(X=X, y=Y, **parameters):
@@ -27,12 +27,12 @@ def one_sentence(error):
 
 
 def rewrite_manifest(store):
-    """Give an edited store a manifest of what it is now, as who edits it on purpose would."""
+    """Write a new manifest that matches an edited store."""
     write_manifest(zarr.open_group(store))
 
 
 def unfinish(store):
-    """Make a finished store look as if it had been interrupted before its last mark."""
+    """Turn a finished store into one that was interrupted just before it was finished."""
     opened = zarr.open_group(store)
     opened.attrs["fxdask"] = {**opened.attrs["fxdask"], "finished": False}
     if "manifest" in opened:
@@ -40,7 +40,7 @@ def unfinish(store):
 
 
 def chunk_files(store):
-    """Every chunk of a store by its name inside: what two stores of one plan must have in common."""
+    """Path -> content of every chunk of a store; two stores of one plan must have the same."""
     return {
         str(path.relative_to(store)): path.read_bytes()
         for path in sorted(store.rglob("*"))

@@ -1,6 +1,6 @@
-"""Stores that somebody edited on purpose, manifest and checksums included: refused in a sentence, and cheaply.
+"""Stores that were edited on purpose, with a matching manifest: refused in one sentence, with little memory.
 
-Whoever edits a store can also write a manifest that agrees with it, so nothing here is found out by that.
+The manifest detects none of these edits, because it is written again after each of them.
 """
 
 import json
@@ -54,7 +54,7 @@ def write_chunk(file, content):
 
 
 def refused(call):
-    """That a call is refused in one sentence, and makes no room for what a store claims -> the sentence."""
+    """Check that a call is refused in one sentence without allocating much memory -> the sentence."""
     tracemalloc.start()
     try:
         with pytest.raises(FxdaskError) as error:
@@ -71,36 +71,36 @@ def sizes_of(store):
 
 
 def claim(store, dimension, length, *, chunks):
-    """Let the header and every array agree on a length that nothing is behind."""
+    """Set one dimension to a false length, in the header and in every array."""
     edit_header(store, sizes=sizes_of(store) | {dimension: length})
     for file in store.rglob("zarr.json"):
         metadata = json.loads(file.read_text())
-        for place, name in enumerate(metadata.get("dimension_names") or ()):
+        for axis, name in enumerate(metadata.get("dimension_names") or ()):
             if name == dimension:
-                metadata["shape"][place] = length
+                metadata["shape"][axis] = length
                 if chunks == "whole":
-                    metadata["chunk_grid"]["configuration"]["chunk_shape"][place] = length
+                    metadata["chunk_grid"]["configuration"]["chunk_shape"][axis] = length
                 file.write_text(json.dumps(metadata))
     rewrite_manifest(store)
 
 
 @pytest.mark.parametrize("chunks", ["whole", "many"])
 @pytest.mark.parametrize("dimension", ["node", "input", "sample", "class", "selected", "rank"])
-def test_huge_dimensions_that_all_agree(store, dimension, chunks):
+def test_a_model_with_a_huge_dimension_is_refused(store, dimension, chunks):
     claim(store, dimension, HUGE, chunks=chunks)
     assert "damaged" in refused(lambda: fxdask.load(store))
 
 
 @pytest.mark.parametrize("chunks", ["whole", "many"])
 @pytest.mark.parametrize("dimension", ["node", "block", "sample"])
-def test_huge_dimensions_of_a_fit_that_was_begun(store, dimension, chunks):
+def test_an_unfinished_model_with_a_huge_dimension_is_refused(store, dimension, chunks):
     claim(store, dimension, HUGE, chunks=chunks)
     unfinish(store)
     assert "damaged" in refused(lambda: fit(store=store, nodes_per_block=20, keep_projections="all"))
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"nodes_per_block": HUGE}, "blocks of 1000000000000 nodes"),
         ({"nodes_per_block": "7"}, "blocks of 7 nodes"),
@@ -112,12 +112,12 @@ def test_huge_dimensions_of_a_fit_that_was_begun(store, dimension, chunks):
         ({"job": "../../.."}, "does not name its job"),
     ],
 )
-def test_headers_of_a_fit_that_was_begun(store, changes, says):
+def test_wrong_headers_of_unfinished_models_are_refused(store, changes, message):
     edit_header(store, **changes)
     unfinish(store)
     sentence = refused(lambda: fit(store=store, nodes_per_block=20, keep_projections="all"))
     assert "damaged" in sentence
-    assert says in sentence
+    assert message in sentence
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_headers_of_a_fit_that_was_begun(store, changes, says):
         {"n_selected": 10**9},
     ],
 )
-def test_parameters_that_cannot_be(store, changes):
+def test_impossible_parameters_are_refused(store, changes):
     identity = zarr.open_group(store, mode="r").attrs["fxdask"]["identity"]
     edit_header(store, identity=identity | changes)
     rewrite_manifest(store)
@@ -156,21 +156,21 @@ def test_parameters_that_cannot_be(store, changes):
         {"dtype": "nothing", "values": [0, 1]},
     ],
 )
-def test_classes_that_cannot_be(store, classes):
+def test_impossible_classes_are_refused(store, classes):
     edit_header(store, classes=classes)
     rewrite_manifest(store)
     assert "damaged" in refused(lambda: fxdask.load(store))
 
 
 @pytest.mark.parametrize("changes", [{"names": 3}, {"names": ["a"]}, {"bandwidth_fallbacks": 7}, {"sizes": 3}])
-def test_other_facts_that_cannot_be(store, changes):
+def test_other_impossible_header_fields_are_refused(store, changes):
     edit_header(store, **changes)
     rewrite_manifest(store)
     assert "damaged" in refused(lambda: fxdask.load(store))
 
 
 @pytest.mark.parametrize("node", [-2, 50])
-def test_selected_nodes_that_there_are_not(store, node):
+def test_selected_nodes_out_of_range_are_refused(store, node):
     selection = np.asarray(zarr.open_group(store, mode="r")["selection"])
     selection[0, 1] = node
     write_chunk(store / "selection" / "c" / "0" / "0", selection.tobytes())
@@ -192,7 +192,7 @@ def test_selected_nodes_that_there_are_not(store, node):
         ("selected/nodes", 49),
     ],
 )
-def test_numbers_that_no_fit_gives(store, name, value):
+def test_impossible_array_values_are_refused(store, name, value):
     array = zarr.open_group(store, mode="r")[name]
     chunk = next(file for file in sorted((store / name / "c").rglob("*")) if file.is_file())
     values = np.frombuffer(chunk.read_bytes()[:-4], array.dtype).copy()
@@ -203,18 +203,18 @@ def test_numbers_that_no_fit_gives(store, name, value):
 
 
 @pytest.mark.parametrize("name", ["zarr.json", "manifest/c/0", "priors/c/0", "priors/zarr.json"])
-def test_files_without_an_end(store, name):
+def test_endless_files_are_refused(store, name):
     (store / name).unlink()
     (store / name).symlink_to("/dev/zero")
     assert "damaged" in refused(lambda: fxdask.load(store))
     if name.startswith("priors"):
-        assert [words.split()[0] for words in verify_store(store).damaged] == [name]
+        assert [description.split()[0] for description in verify_store(store).damaged] == [name]
     else:
         assert "damaged" in refused(lambda: verify_store(store))
 
 
 @pytest.mark.parametrize("label", [-1, 2, 2**31 - 1])
-def test_labels_outside_of_the_classes(store, label):
+def test_labels_out_of_range_are_refused(store, label):
     labels = np.asarray(zarr.open_group(store, mode="r")["labels"])
     labels[3] = label
     write_chunk(store / "labels" / "c" / "0", labels.tobytes())
@@ -231,7 +231,7 @@ def test_labels_outside_of_the_classes(store, label):
         [],
     ],
 )
-def test_other_codecs(store, codecs):
+def test_other_codecs_are_refused(store, codecs):
     edit_array(store, "priors", codecs=codecs)
     rewrite_manifest(store)
     assert "damaged: priors" in refused(lambda: fxdask.load(store))
@@ -240,7 +240,7 @@ def test_other_codecs(store, codecs):
 @pytest.mark.parametrize(
     "name", ["../outside", "/etc/hostname", "labels/../../outside", "a//b", "C:\\x", "labels/./c/0"]
 )
-def test_names_that_lead_out_of_the_store(store, name):
+def test_manifest_names_outside_of_the_store_are_refused(store, name):
     (store.parent / "outside").write_text("secret")
     manifest = zarr.open_group(store, mode="r")["manifest"]
     content = json.loads(np.asarray(manifest[...]).tobytes())
@@ -251,22 +251,22 @@ def test_names_that_lead_out_of_the_store(store, name):
         assert "outside of the store" in refused(lambda call=call: call(store))
 
 
-def test_a_manifest_that_claims_more_than_it_has(store):
+def test_a_manifest_larger_than_its_file_is_refused(store):
     edit_array(store, "manifest", shape=[HUGE], chunks=[HUGE])
-    assert "its manifest cannot be read (it claims" in refused(lambda: fxdask.load(store))
+    assert "its manifest cannot be read (its metadata claim" in refused(lambda: fxdask.load(store))
 
 
-class Evil:
+class MakesFolder:
     def __reduce__(self):
         return os.mkdir, ("ran",)
 
 
 def pickled_array(folder):
-    """A Zarr array of version 2 whose values are unpickled by whoever reads them."""
+    """A Zarr array of format 2 whose codec unpickles its values."""
     array = zarr.create_array(
         folder, shape=(4, 4), chunks=(4, 4), dtype="f8", zarr_format=2, filters=[numcodecs.Pickle()], compressors=None
     )
-    (folder / "0.0").write_bytes(pickle.dumps(Evil()))
+    (folder / "0.0").write_bytes(pickle.dumps(MakesFolder()))
     return array
 
 
@@ -293,6 +293,6 @@ def test_nothing_is_unpickled(store, tmp_path, monkeypatch):
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_was_not_edited_loads(store):
+def test_an_unedited_store_loads(store):
     rewrite_manifest(store)
     assert np.array_equal(fxdask.load(store).predict(X), fit().predict(X))

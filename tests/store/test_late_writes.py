@@ -1,4 +1,4 @@
-"""What comes too late, was cut off by a loss of power, or went away in the middle."""
+"""Late writes, power failures, and samples that disappear during a fit."""
 
 from functools import partial
 from unittest.mock import Mock
@@ -21,28 +21,28 @@ from fxdask.tasks import fit as tasks
 
 
 @pytest.mark.parametrize("kind", ["model", "scores"])
-def test_a_late_write_does_not_bring_a_moved_store_back(kind, tmp_path):
-    """As of a worker that was cut off, and goes on when others have done its part."""
-    place = tmp_path / "store.zarr"
+def test_a_late_write_does_not_create_a_moved_store_again(kind, tmp_path):
+    """A worker that lost its connection writes after other workers have finished its part."""
+    store = tmp_path / "store.zarr"
     if kind == "model":
-        fit(store=place)
-        unfinish(place)
-        statistics = zarr.open_group(place)["statistics"][:]
-        late = ModelStore.open(str(place), "r+", finished=False)
+        fit(store=store)
+        unfinish(store)
+        statistics = zarr.open_group(store)["statistics"][:]
+        late = ModelStore.open(str(store), "r+", finished=False)
         write = partial(late.write_block, NodeBlock(0, 0, 50), {"statistics": statistics})
     else:
-        late = ScoreStore.create(str(place), 40, 40, np.arange(2), {})
+        late = ScoreStore.create(str(store), 40, 40, np.arange(2), {})
         write = partial(late.write, 0, Y, np.zeros((40, 2)))
     write()
-    place.rename(tmp_path / "moved.zarr")
-    with pytest.raises(StoreWriteError, match="was finished and moved, or taken away, while this was computed"):
+    store.rename(tmp_path / "moved.zarr")
+    with pytest.raises(StoreWriteError, match="was finished, moved or removed while this part was computed"):
         write()
     assert [path.name for path in tmp_path.iterdir()] == ["moved.zarr"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 12])
-def test_a_damaged_mark_is_none(content, tmp_path):
-    """As a machine that loses power may leave one."""
+def test_a_damaged_mark_counts_as_missing(content, tmp_path):
+    """A power failure may leave an empty file or zeros."""
     store = tmp_path / "model.zarr"
     expected = fit(store=store, nodes_per_block=10)
     unfinish(store)
@@ -53,8 +53,8 @@ def test_a_damaged_mark_is_none(content, tmp_path):
     assert not verify_store(store).damaged
 
 
-def test_damaged_samples_in_the_store_are_copied_again(tmp_path, monkeypatch):
-    """A Dask array is copied into the store; what an interrupted call left of that may be damaged."""
+def test_damaged_staged_samples_are_copied_again(tmp_path, monkeypatch):
+    """A Dask array is copied into the store; the copy of an interrupted call may be damaged."""
     lazy, store = da.from_array(X, chunks=(20, 4)), tmp_path / "model.zarr"
     with monkeypatch.context() as patch:
         patch.setattr(fit_graphs, "fit_blocks", Mock(side_effect=KeyboardInterrupt))
@@ -65,8 +65,8 @@ def test_damaged_samples_in_the_store_are_copied_again(tmp_path, monkeypatch):
     assert np.array_equal(fit(lazy, store=store).divergences_, fit().divergences_)
 
 
-def test_what_comes_too_late_does_not_spoil_a_finished_model(tmp_path):
-    """A worker that was frozen goes on when the store is finished, and finds the samples in it gone."""
+def test_a_finished_model_refuses_late_writes(tmp_path):
+    """A worker that was suspended continues after the store is finished and its staged samples are removed."""
     store = tmp_path / "model.zarr"
     fit(store=store)
     unfinish(store)
@@ -74,23 +74,23 @@ def test_what_comes_too_late_does_not_spoil_a_finished_model(tmp_path):
     fit(store=store)
     with pytest.raises(StoreWriteError, match="was finished"):
         late.write_block(NodeBlock(0, 0, 50), {"statistics": np.zeros((4, 2, 50))})
-    with pytest.raises(StoreWriteError, match="was finished while this was computed"):
+    with pytest.raises(StoreWriteError, match="was finished while this part was computed"):
         late.check_staged()
     assert not verify_store(store).damaged
 
 
 @pytest.mark.parametrize("kind", ["X.npy", "X.zarr"])
-def test_samples_that_go_away_take_no_work_with_them(kind, tmp_path, monkeypatch):
-    """A share that is unmounted in the middle: what was done from it stays, and the same call goes on."""
+def test_a_fit_resumes_after_its_samples_were_unreachable(kind, tmp_path, monkeypatch):
+    """A share is unmounted during a fit: finished blocks stay, and the same call resumes."""
     np.save(tmp_path / "X.npy", X)
     zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(20, 4))
-    store, block, begun = tmp_path / "model.zarr", tasks.fit_block, []
+    store, fit_block, started = tmp_path / "model.zarr", tasks.fit_block, []
 
     def lose_samples(job, samples, probes, index):
-        begun.append(index)
-        if len(begun) == 4:
+        started.append(index)
+        if len(started) == 4:
             (tmp_path / kind).rename(tmp_path / "away")
-        return block(job, samples, probes, index)
+        return fit_block(job, samples, probes, index)
 
     with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
         patch.setattr(tasks, "fit_block", lose_samples)

@@ -1,4 +1,4 @@
-"""One call at a time works on a place; who is gone is taken over, who is not is left alone."""
+"""One call at a time holds the lease of a store; expired leases can be acquired, others cannot."""
 
 import json
 import os
@@ -31,7 +31,7 @@ with exclusive_lease(sys.argv[1]):
 
 
 def hold(url, *before):
-    """Another process, which has the lease."""
+    """Start another process that holds the lease."""
     process = subprocess.Popen(
         [*before, sys.executable, "-c", HOLD, url], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -57,42 +57,55 @@ def url(tmp_path):
 
 @pytest.fixture
 def elsewhere(tmp_path):
-    """The words that run a process as if on another host: other name, other process ids, the same disk."""
-    words = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh"]
-    if shutil.which("unshare") is None or subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+    """The command that runs a process as if on another host: other name, other process ids, the same disk."""
+    command = [
+        "unshare",
+        "--uts",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "sh",
+        "-c",
+        'hostname elsewhere && exec "$@"',
+        "sh",
+    ]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*command, "true"], capture_output=True, check=False).returncode
+    ):
         pytest.skip("needs root and unshare, for a process with another host name")
-    return words
+    return command
 
 
-def test_a_live_process_is_named(url):
+def test_the_error_names_a_live_holder(url):
     process = hold(url)
     try:
         with (
             pytest.raises(
                 StoreExistsError,
-                match=rf"another call is working on {url} \(process {process.pid} on .*, heard of 0 s ago",
+                match=rf"another call is working on {url} \(process {process.pid} on .*, last renewed 0 s ago",
             ),
             exclusive_lease(url),
         ):
             pass
     finally:
         kill(process)
-    with exclusive_lease(url):  # a process of this machine that is gone is taken over at once
+    with exclusive_lease(url):  # the lease of a dead process of this machine expires at once
         pass
     assert os.listdir(os.path.dirname(url)) == []
 
 
-def test_another_hosts_dead_process_is_taken_over_after_a_minute(url, elsewhere):
+def test_a_lease_of_another_host_expires_after_a_minute(url, elsewhere):
     process = hold(url, *elsewhere)
     kill(process)
     file, now = lease_file(url), time.time()
     assert json.loads(file.read_text())["host"] == "elsewhere"
     os.utime(file, (now, now - 50))
-    with pytest.raises(StoreExistsError, match=r"on elsewhere, heard of 5\d s ago\).*takes over 60 s after"):
-        Lease(url).take()
+    with pytest.raises(StoreExistsError, match=r"on elsewhere, last renewed 5\d s ago\).*expires 60 s after"):
+        Lease(url).acquire()
     os.utime(file, (now, now - 61))
-    with exclusive_lease(url) as mine:
-        mine.check_held()
+    with exclusive_lease(url) as lease:
+        lease.check_held()
 
 
 def test_a_lease_is_renewed_while_it_is_held(url, monkeypatch):
@@ -106,26 +119,26 @@ def test_a_lease_is_renewed_while_it_is_held(url, monkeypatch):
 
 
 def test_another_process_with_the_same_id_is_not_the_holder(url):
-    """The system gives the ids of ended processes to new ones."""
-    me = Holder.this_call()
-    stale = json.loads(me.to_json()) | {"process_started": me.process_started - 100}
+    """The operating system uses the ids of ended processes again."""
+    holder = Holder.this_call()
+    stale = json.loads(holder.to_json()) | {"process_started": holder.process_started - 100}
     lease_file(url).write_text(json.dumps(stale))
     with exclusive_lease(url) as lease:
         assert lease.is_held()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"token": "a"}'])
-def test_a_lease_that_says_nothing_counts_by_its_age(url, content):
+def test_an_unreadable_lease_expires_by_its_age(url, content):
     lease_file(url).write_text(content)
     with pytest.raises(StoreExistsError, match="another call is working on .*zarr; wait"):
-        Lease(url).take()
+        Lease(url).acquire()
     os.utime(lease_file(url), (0, 0))
     with exclusive_lease(url):
         pass
 
 
 @pytest.mark.parametrize("dead", [False, True])
-def test_of_many_at_the_same_time_one_gets_it(tmp_path, dead):
+def test_one_of_many_concurrent_calls_acquires_the_lease(tmp_path, dead):
     for attempt in range(20):
         url = str(tmp_path / f"{attempt}.zarr")
         if dead:
@@ -133,16 +146,16 @@ def test_of_many_at_the_same_time_one_gets_it(tmp_path, dead):
             os.utime(lease_file(url), (0, 0))
         start, winners = threading.Barrier(8), []
 
-        def race(url=url, start=start, winners=winners):
+        def compete(url=url, start=start, winners=winners):
             lease = Lease(url)
             start.wait()
             try:
-                lease.take()
+                lease.acquire()
             except StoreExistsError:
                 return
             winners.append(lease)
 
-        threads = [threading.Thread(target=race) for _ in range(8)]
+        threads = [threading.Thread(target=compete) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -152,19 +165,19 @@ def test_of_many_at_the_same_time_one_gets_it(tmp_path, dead):
         winners[0].release()
 
 
-def test_who_was_taken_over_notices_and_leaves_the_other_alone(url):
+def test_a_call_that_lost_its_lease_stops_and_keeps_the_new_lease(url):
     with exclusive_lease(url) as first:
         first.check_held()
         os.utime(lease_file(url), (0, 0))
         second = Lease(url)
-        second.take()
+        second.acquire()
         with pytest.raises(StoreExistsError, match="another call is working on"):
             first.check_held()
     second.check_held()
     second.release()
 
 
-def test_only_old_partial_files_are_swept(url, tmp_path):
+def test_only_old_partial_files_are_removed(url, tmp_path):
     store = tmp_path / "model.zarr" / "statistics" / "c"
     store.mkdir(parents=True)
     names = {"old": f"0.{'a' * 32}.partial", "new": f"1.{'b' * 32}.partial", "foreign": "notes.partial"}
@@ -177,24 +190,24 @@ def test_only_old_partial_files_are_swept(url, tmp_path):
     assert sorted(os.listdir(store)) == sorted([names["new"], names["foreign"]])
 
 
-def test_a_fit_sweeps_what_a_killed_one_left_and_does_not_take_it_down(url, tmp_path):
+def test_a_resumed_fit_removes_partial_files(url, tmp_path):
     X, y = np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 2
     FisherNetworkClassifier(20, 2, store=url).fit(X, y)
-    place = tmp_path / "model.zarr"
-    (place / "manifest" / "c" / "0").unlink()
-    left = [place / f"zarr.{'a' * 32}.partial", place / "statistics" / f"zarr.{'b' * 32}.partial"]
-    for file in left:
+    store = tmp_path / "model.zarr"
+    (store / "manifest" / "c" / "0").unlink()
+    partial = [store / f"zarr.{'a' * 32}.partial", store / "statistics" / f"zarr.{'b' * 32}.partial"]
+    for file in partial:
         file.touch()
     FisherNetworkClassifier(20, 2, store=url).fit(X, y)
-    assert not any(file.exists() for file in left)
+    assert not any(file.exists() for file in partial)
 
 
-def test_a_full_disk_does_not_keep_the_next_call_out(small_disk):
+def test_a_full_disk_leaves_no_empty_lease(small_disk):
     url = str(small_disk / "model.zarr")
     with suppress(OSError), (small_disk / "filler").open("wb", buffering=0) as filler:
         while filler.write(bytes(4096)):
             pass
-    with pytest.raises(StoreWriteError, match="No space left on device; free some room"), exclusive_lease(url):
+    with pytest.raises(StoreWriteError, match="No space left on device; free some disk space"), exclusive_lease(url):
         pass
     (small_disk / "filler").unlink()
     with exclusive_lease(url):
@@ -202,11 +215,11 @@ def test_a_full_disk_does_not_keep_the_next_call_out(small_disk):
     assert os.listdir(small_disk) == []
 
 
-def test_why_work_failed_is_told_whatever_becomes_of_the_lease(url, monkeypatch, caplog):
+def test_an_error_of_the_work_is_raised_even_if_the_release_fails(url, monkeypatch, caplog):
     monkeypatch.setattr(LeaseFile, "remove", lambda _: 1 / 0)
-    with pytest.raises(KeyError, match="why"), exclusive_lease(url):
-        raise KeyError("why")
-    assert "could not be given back" in caplog.text
+    with pytest.raises(KeyError, match="reason"), exclusive_lease(url):
+        raise KeyError("reason")
+    assert "could not release the lease" in caplog.text
 
 
 def test_a_refused_fit_leaves_no_folders(tmp_path):
@@ -217,17 +230,17 @@ def test_a_refused_fit_leaves_no_folders(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_who_was_taken_over_takes_nothing_away(url, tmp_path, monkeypatch):
-    """Scores of an array in memory are of no use to a later call, but what is there now may be another's."""
+def test_a_call_that_lost_its_lease_removes_nothing(url, tmp_path, monkeypatch):
+    """Unfinished scores of an array in memory are removed, but not if they may belong to another call."""
     clf = FisherNetworkClassifier(20, 2).fit(np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 2)
     other = Lease(url)
 
-    def taken_over(*_):
+    def lose_lease(*_):
         os.utime(lease_file(url), (0, 0))
-        other.take()
+        other.acquire()
         raise KeyError("anything")
 
-    monkeypatch.setattr(score_graphs, "score", taken_over)
+    monkeypatch.setattr(score_graphs, "score", lose_lease)
     with pytest.raises(KeyError, match="anything"):
         fxdask.batch_score(clf, np.zeros((5, 3)), url)
     assert [path for path in tmp_path.iterdir() if ".next-" in path.name]

@@ -1,4 +1,4 @@
-"""Damage of any kind to any file of a store: noticed and named, never a wrong number."""
+"""Damage to any file of a store is detected and the file is named; it never gives a wrong number."""
 
 import json
 import shutil
@@ -39,8 +39,8 @@ def files_of(store):
     return sorted(path for path in store.rglob("*") if path.is_file())
 
 
-def used(store):
-    """Everything that is made of a stored model: what it says of itself, labels, scores, responses."""
+def results_of(store):
+    """Everything that is computed from a stored model: scores, responses, weights, parameters."""
     loaded = fxdask.load(store)
     return [
         loaded.predict_log_proba(X),
@@ -53,91 +53,91 @@ def used(store):
     ]
 
 
-def noticed(store):
-    """The one file that a look at every file finds damaged; the whole store, if it cannot even be opened."""
+def damaged_file(store):
+    """The name of the only damaged file; "the whole store" if the store cannot be opened."""
     try:
-        (found,) = verify_store(store).damaged
+        (description,) = verify_store(store).damaged
     except FxdaskError:
         return "the whole store"
-    return found.partition(" ")[0]
+    return description.partition(" ")[0]
 
 
-def test_a_whole_store_passes(model):
-    found = verify_store(model.store_)
-    assert found.damaged == []
-    assert found.unknown == []
-    assert found.n_files == len(list(files_of(Path(model.store_))))
+def test_an_intact_store_passes(model):
+    result = verify_store(model.store_)
+    assert result.damaged == []
+    assert result.unknown == []
+    assert result.n_files == len(list(files_of(Path(model.store_))))
 
 
-def test_no_flipped_bit_passes_unnoticed(model, copied):
-    """One bit anywhere: verifying names the file, and loading refuses, or gives the very same numbers."""
-    want = used(Path(model.store_))
-    everything = files_of(copied)
-    sizes = np.array([file.stat().st_size for file in everything])
+def test_every_flipped_bit_is_detected(model, copied):
+    """Verifying names the file; loading refuses the store, or gives exactly the same numbers."""
+    expected = results_of(Path(model.store_))
+    all_files = files_of(copied)
+    sizes = np.array([file.stat().st_size for file in all_files])
     rng = np.random.default_rng(1)
     refused = 0
-    # Half of them by file, so that small ones get their share, half by byte.
-    by_file = rng.integers(len(everything), size=N_FLIPS // 2)
+    # Half of the bits are chosen by file, so that small files are included, and half by byte.
+    by_file = rng.integers(len(all_files), size=N_FLIPS // 2)
     chosen = [*by_file, *rng.choice(len(sizes), N_FLIPS // 2, p=sizes / sizes.sum())]
-    for place in chosen:
-        file = everything[place]
-        whole = file.read_bytes()
-        damaged = bytearray(whole)
+    for index in chosen:
+        file = all_files[index]
+        intact = file.read_bytes()
+        damaged = bytearray(intact)
         damaged[rng.integers(len(damaged))] ^= 1 << rng.integers(8)
         file.write_bytes(damaged)
         name = file.relative_to(copied).as_posix()
-        assert noticed(copied) in (name, "the whole store")
+        assert damaged_file(copied) in (name, "the whole store")
         try:
-            got = used(copied)
+            results = results_of(copied)
         except FxdaskError:
             refused += 1
         else:
-            for mine, theirs in zip(got, want, strict=True):
-                assert np.array_equal(mine, theirs), f"{name} was read with a flipped bit"
-        file.write_bytes(whole)
+            for result, wanted in zip(results, expected, strict=True):
+                assert np.array_equal(result, wanted), f"{name} was read with a flipped bit"
+        file.write_bytes(intact)
     assert refused > N_FLIPS // 2
     assert verify_store(copied).damaged == []
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    ("damage", "message"),
     [
         (lambda file: file.write_bytes(file.read_bytes()[:-3]), "bytes instead of"),
         (lambda file: file.write_bytes(b""), "has 0 bytes instead of"),
         (lambda file: file.unlink(), "is missing"),
     ],
 )
-def test_truncated_empty_and_missing_files(model, copied, damage, words):
+def test_truncated_empty_and_missing_files_are_detected(model, copied, damage, message):
     for file in files_of(copied):
-        name, whole = file.relative_to(copied).as_posix(), file.read_bytes()
+        name, intact = file.relative_to(copied).as_posix(), file.read_bytes()
         damage(file)
         if name in ("zarr.json", "manifest/zarr.json", "manifest/c/0"):
             with pytest.raises((FxdaskError, OSError)):
                 verify_store(copied)
         else:
-            (found,) = verify_store(copied).damaged
-            assert found.startswith(f"{name} ")
-            assert words in found
+            (description,) = verify_store(copied).damaged
+            assert description.startswith(f"{name} ")
+            assert message in description
         file.parent.mkdir(exist_ok=True, parents=True)
-        file.write_bytes(whole)
+        file.write_bytes(intact)
     assert verify_store(copied).damaged == []
 
 
 @pytest.mark.parametrize("array", ["projections", "statistics", "weights", "selected/projections"])
-def test_swapped_chunks(model, copied, array):
+def test_swapped_chunks_are_detected(model, copied, array):
     first, second = sorted(file for file in files_of(copied / array) if file.name != "zarr.json")[:2]
     one, other = first.read_bytes(), second.read_bytes()
     first.write_bytes(other)
     second.write_bytes(one)
     assert len(verify_store(copied).damaged) == 2
     if array == "weights":
-        return  # kept for other programs: fxdask draws them again, and does not read them
-    with pytest.raises(StoreFormatError, match=rf"damaged: {array}/c/.* is not what was written: its checksum differs"):
-        used(copied)
+        return  # fxdask draws weights again and does not read this array
+    with pytest.raises(StoreFormatError, match=rf"damaged: {array}/c/.* was changed: its checksum differs"):
+        results_of(copied)
 
 
-def test_metadata_that_lie(copied):
-    """The byte order turned round: Zarr alone would read garbage."""
+def test_changed_metadata_are_detected(copied):
+    """With another byte order in the metadata, Zarr alone would read wrong numbers."""
     file = copied / "selected" / "weights" / "zarr.json"
     text = file.read_text()
     file.write_text(text.replace('"little"', '"big"'))
@@ -146,16 +146,16 @@ def test_metadata_that_lie(copied):
         fxdask.load(copied)
 
 
-def test_a_store_without_its_manifest_is_not_finished(model, copied):
+def test_a_store_without_its_manifest_is_unfinished(model, copied):
     shutil.rmtree(copied / "manifest")
-    with pytest.raises(StoreUnfinishedError, match="begun but never finished; run the same call again"):
+    with pytest.raises(StoreUnfinishedError, match="is unfinished; run the same call again"):
         fxdask.load(copied)
     again = FisherNetworkClassifier(**{**model.get_params(), "store": copied}).fit(X, Y)
     assert again.fit_info_["n_blocks_resumed"] == 3
     assert verify_store(copied).damaged == []
 
 
-def test_resuming_does_not_trust_damaged_blocks(model, copied):
+def test_resuming_computes_damaged_blocks_again(model, copied):
     shutil.rmtree(copied / "manifest")
     chunks = sorted((copied / "statistics" / "c").rglob("*"))
     chunks = [file for file in chunks if file.is_file()]
@@ -165,34 +165,32 @@ def test_resuming_does_not_trust_damaged_blocks(model, copied):
     chunks[1].write_bytes(flipped)
     again = FisherNetworkClassifier(**{**model.get_params(), "store": copied}).fit(X, Y)
     assert again.fit_info_["n_blocks_resumed"] == 1
-    for mine, theirs in zip(used(copied), used(Path(model.store_)), strict=True):
-        assert np.array_equal(mine, theirs)
+    for result, expected in zip(results_of(copied), results_of(Path(model.store_)), strict=True):
+        assert np.array_equal(result, expected)
 
 
-def test_scores_have_a_manifest_too(model, tmp_path):
+def test_scores_have_a_manifest(model, tmp_path):
     np.save(tmp_path / "X.npy", X)
     fxdask.batch_score(model.store_, tmp_path / "X.npy", tmp_path / "scored.zarr")
     assert verify_store(tmp_path / "scored.zarr").damaged == []
     scores = zarr.open_group(tmp_path / "scored.zarr")["scores"]
     scores[0] = 0
-    assert verify_store(tmp_path / "scored.zarr").damaged == [
-        "scores/c/0/0 is not what was written: its checksum differs"
-    ]
+    assert verify_store(tmp_path / "scored.zarr").damaged == ["scores/c/0/0 was changed: its checksum differs"]
 
 
-def test_from_the_command_line(copied):
+def test_the_command_line_reports_damage(copied):
     def verify(*more):
-        words = [sys.executable, "-m", "fxdask", "verify", str(copied), *more]
-        return subprocess.run(words, capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "fxdask", "verify", str(copied), *more]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    whole = verify("--json")
-    assert whole.returncode == 0, whole.stderr
-    assert json.loads(whole.stdout)["damaged"] == []
+    intact = verify("--json")
+    assert intact.returncode == 0, intact.stderr
+    assert json.loads(intact.stdout)["damaged"] == []
     (copied / "left.partial").write_text("over")
     (copied / "priors" / "c" / "0").unlink()
-    found = verify("--json")
-    assert found.returncode == 1
-    assert json.loads(found.stdout)["damaged"] == ["priors/c/0 is missing"]
-    assert json.loads(found.stdout)["not_in_the_manifest"] == ["left.partial"]
-    assert found.stderr.startswith("error: ")
-    assert len(found.stderr.splitlines()) == 1
+    damaged = verify("--json")
+    assert damaged.returncode == 1
+    assert json.loads(damaged.stdout)["damaged"] == ["priors/c/0 is missing"]
+    assert json.loads(damaged.stdout)["not_in_the_manifest"] == ["left.partial"]
+    assert damaged.stderr.startswith("error: ")
+    assert len(damaged.stderr.splitlines()) == 1

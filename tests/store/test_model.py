@@ -1,4 +1,4 @@
-"""Model stores: what is in them, resuming, loading elsewhere."""
+"""Model stores: content, resuming, loading, and responses from the store."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ def fitted(two_blobs, tmp_path):
     return clf.fit(X, y)
 
 
-def test_what_is_in_a_store(fitted, two_blobs, tmp_path):
+def test_the_content_of_a_finished_store(fitted, two_blobs, tmp_path):
     X, y = two_blobs
     group = zarr.open_group(tmp_path / "model.zarr", mode="r")
     specs = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS, MANIFEST)}
@@ -50,12 +50,13 @@ def test_what_is_in_a_store(fitted, two_blobs, tmp_path):
     exact = group["weights"][:].astype(float) @ (X - X.mean(axis=0)).T.astype(float)
     ascending = np.concatenate([np.sort(exact[:, y == k], axis=1) for k in (0, 1)], axis=1)
     np.testing.assert_allclose(group["projections"][:], ascending, atol=1e-5)
-    where = [[oracles.interquartile_mean(row[y[order] == k]) for row in group["projections"][:]] for k in (0, 1)]
+    projections = group["projections"][:]
+    expected_location = [[oracles.interquartile_mean(row[y[order] == k]) for row in projections] for k in (0, 1)]
     location, spread, source, divergence = group["statistics"][:]
     assert group["statistics"].attrs["quantities"] == ["location", "spread", "spread_source", "divergence"]
-    assert np.array_equal(location, where)
-    wide = [[oracles.mad(row[y[order] == k]) for row in group["projections"][:]] for k in (0, 1)]
-    np.testing.assert_allclose(spread, wide, rtol=1e-14)
+    assert np.array_equal(location, expected_location)
+    expected_spread = [[oracles.mad(row[y[order] == k]) for row in projections] for k in (0, 1)]
+    np.testing.assert_allclose(spread, expected_spread, rtol=1e-14)
     assert not source.any()
     assert np.array_equal(divergence, fitted.divergences_)
     assert np.array_equal(group["selection"][:], fitted.selected_nodes_)
@@ -65,41 +66,40 @@ def test_what_is_in_a_store(fitted, two_blobs, tmp_path):
     assert header["finished"]
 
 
-def test_selected_projections_are_one_chunk_a_node(fitted, tmp_path):
+def test_selected_projections_have_one_chunk_per_node(fitted, tmp_path):
     array = zarr.open_group(tmp_path / "model.zarr", mode="r")["selected/projections"]
     assert array.chunks == (1, 240)
     assert array.shape == (len(fitted.network_.nodes), 240)
 
 
-@pytest.mark.parametrize("how", [None, "sample", "feature"])
+@pytest.mark.parametrize("normalize", [None, "sample", "feature"])
 @pytest.mark.parametrize("labels", [["ash", "birch"], [True, False], [-1.0, 2.0], [3, 7]])
-def test_load(two_blobs, tmp_path, how, labels):
+def test_a_loaded_model_equals_the_fitted_one(two_blobs, tmp_path, normalize, labels):
     X, y = two_blobs
     y = np.array(labels)[y]
-    made = FisherNetworkClassifier(80, 3, store=tmp_path / "m.zarr", normalize=how, priors=[1, 3], combine="log").fit(
-        X, y
-    )
+    parameters = {"normalize": normalize, "priors": [1, 3], "combine": "log"}
+    fitted = FisherNetworkClassifier(80, 3, store=tmp_path / "m.zarr", **parameters).fit(X, y)
     shutil.move(tmp_path / "m.zarr", tmp_path / "elsewhere.zarr")
-    back = fxdask.load(tmp_path / "elsewhere.zarr")
-    assert back.store_ == str(tmp_path / "elsewhere.zarr")
-    assert np.array_equal(back.classes_, made.classes_)
-    assert back.classes_.dtype == made.classes_.dtype
+    loaded = fxdask.load(tmp_path / "elsewhere.zarr")
+    assert loaded.store_ == str(tmp_path / "elsewhere.zarr")
+    assert np.array_equal(loaded.classes_, fitted.classes_)
+    assert loaded.classes_.dtype == fitted.classes_.dtype
     for name in ("selected_nodes_", "divergences_", "priors_", "sample_counts_"):
-        assert np.array_equal(getattr(back, name), getattr(made, name)), name
-    assert back.spread_sources_ == made.spread_sources_
-    assert np.array_equal(back.predict_log_proba(X), made.predict_log_proba(X))
-    assert np.array_equal(back.predict(X), made.predict(X))
+        assert np.array_equal(getattr(loaded, name), getattr(fitted, name)), name
+    assert loaded.spread_sources_ == fitted.spread_sources_
+    assert np.array_equal(loaded.predict_log_proba(X), fitted.predict_log_proba(X))
+    assert np.array_equal(loaded.predict(X), fitted.predict(X))
 
 
-def test_names_of_features_survive(two_blobs, tmp_path):
+def test_feature_names_are_stored(two_blobs, tmp_path):
     pandas = pytest.importorskip("pandas")
     X, y = two_blobs
     frame = pandas.DataFrame(X, columns=list("uvwxyz"))
     FisherNetworkClassifier(50, 3, store=tmp_path / "m.zarr").fit(frame, y)
-    back = fxdask.load(tmp_path / "m.zarr")
-    assert back.feature_names_in_.tolist() == list("uvwxyz")
+    loaded = fxdask.load(tmp_path / "m.zarr")
+    assert loaded.feature_names_in_.tolist() == list("uvwxyz")
     with pytest.raises(ValueError, match="feature names"):
-        back.predict(frame[list("zyxwvu")])
+        loaded.predict(frame[list("zyxwvu")])
 
 
 def test_an_equal_call_on_a_finished_store_computes_nothing(fitted, two_blobs, tmp_path, monkeypatch):
@@ -136,7 +136,7 @@ def test_an_interrupted_fit_resumes(two_blobs, tmp_path, monkeypatch, lazy):
         fxdask.load(tmp_path / "broken.zarr")
 
     monkeypatch.undo()
-    # Another block size: the stored one is adopted.
+    # The stored block size is used instead of the new one.
     resumed = FisherNetworkClassifier(100, 3, store=tmp_path / "broken.zarr", nodes_per_block=33).fit(data, y)
     assert resumed.fit_info_["n_blocks"] == 10
     assert resumed.fit_info_["n_blocks_resumed"] == 4
@@ -146,7 +146,7 @@ def test_an_interrupted_fit_resumes(two_blobs, tmp_path, monkeypatch, lazy):
 
 
 def test_a_killed_fit_resumes(tmp_path):
-    """A process of its own gets a real SIGKILL once some of its blocks are marked."""
+    """A separate process gets SIGKILL after it has marked some of its blocks."""
     program = (
         "import sys, numpy as np, fxdask\n"
         "X = np.load(sys.argv[1])\n"
@@ -158,7 +158,7 @@ def test_a_killed_fit_resumes(tmp_path):
     store = tmp_path / "killed.zarr"
     process = subprocess.Popen([sys.executable, "-c", program, tmp_path / "X.npy", store])
     while not sum(".partial" not in file.name for file in (store / "blocks_done" / "c").glob("*")) >= 10:
-        assert process.poll() is None, "it ended before it could be killed"
+        assert process.poll() is None, "the process ended before it could be killed"
         time.sleep(0.01)
     process.kill()
     process.wait()
@@ -170,7 +170,7 @@ def test_a_killed_fit_resumes(tmp_path):
     assert finished == chunk_files(tmp_path / "whole.zarr")
 
 
-def test_a_seed_left_to_chance_is_taken_up_again(two_blobs, tmp_path):
+def test_a_random_seed_is_kept_by_an_equal_call(two_blobs, tmp_path):
     X, y = two_blobs
     clf = FisherNetworkClassifier(50, 3, store=tmp_path / "m.zarr", random_state=None)
     first = clf.fit(X, y).seed_
@@ -178,8 +178,8 @@ def test_a_seed_left_to_chance_is_taken_up_again(two_blobs, tmp_path):
     assert clf.set_params(overwrite=True).fit(X, y).seed_ != first
 
 
-def test_a_disk_that_fills_up_is_told_and_the_same_call_resumes(two_blobs, small_disk, monkeypatch):
-    """A real full disk: another file takes it up while blocks are being written."""
+def test_a_full_disk_is_reported_and_the_same_call_resumes(two_blobs, small_disk, monkeypatch):
+    """Another file fills a real disk while blocks are being written."""
     X, y = two_blobs
     compute_weights, calls = columns.weight_block, []
 
@@ -192,7 +192,7 @@ def test_a_disk_that_fills_up_is_told_and_the_same_call_resumes(two_blobs, small
     clf = FisherNetworkClassifier(1_000, 3, store=small_disk / "m.zarr", nodes_per_block=100)
     with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
         patch.setattr(columns, "weight_block", while_another_file_grows)
-        with pytest.raises(StoreWriteError, match="No space left on device; free some room and make the same call"):
+        with pytest.raises(StoreWriteError, match="No space left on device; free some disk space and run"):
             clf.fit(X, y)
     (small_disk / "other").unlink()
     clf.fit(X, y)
@@ -201,7 +201,7 @@ def test_a_disk_that_fills_up_is_told_and_the_same_call_resumes(two_blobs, small
 
 
 def test_bytes_are_the_same_for_one_and_two_blas_threads(two_blobs, tmp_path):
-    """Each in a process of its own, because the number is read when NumPy loads."""
+    """Each in its own process, because NumPy reads the number of threads when it is imported."""
     program = (
         "import sys, numpy as np, fxdask\n"
         "rng = np.random.default_rng(0)\n"
@@ -222,8 +222,7 @@ def test_bytes_are_the_same_for_one_and_two_blas_threads(two_blobs, tmp_path):
     assert stores["1"] == stores["2"]
 
 
-def test_a_block_is_marked_after_its_data(fitted, tmp_path):
-    """Without the mark a block counts as missing, whatever data is there."""
+def test_a_block_without_its_mark_counts_as_missing(fitted, tmp_path):
     store = ModelStore.open(str(tmp_path / "model.zarr"), "r+")
     assert store.blocks_done().tolist() == [True] * 4
     (tmp_path / "model.zarr" / "blocks_done" / "c" / "2").unlink()
@@ -233,19 +232,19 @@ def test_a_block_is_marked_after_its_data(fitted, tmp_path):
 # Responses of every node
 
 
-def test_responses_by_the_definition(fitted, two_blobs):
+def test_responses_follow_the_definition(fitted, two_blobs):
     X, y = two_blobs
     point = X[3] * 1.2
-    got = fitted.responses(point)
-    assert got.shape == (2, 100)
+    responses = fitted.responses(point)
+    assert responses.shape == (2, 100)
     W = fitted.weights(np.arange(100)).astype(float)
     z = W @ (X - X.mean(axis=0)).T.astype(float)
-    places = W @ (point - X.mean(axis=0)).astype(float)
+    projected = W @ (point - X.mean(axis=0)).astype(float)
     for k in (0, 1):
         for i in range(0, 100, 9):
             own = z[i, y == k]
             width = oracles.silverman(own, oracles.mad(own))
-            assert np.log(got[k, i]) == pytest.approx(oracles.log_density(places[i], own, width), abs=1e-4)
+            assert np.log(responses[k, i]) == pytest.approx(oracles.log_density(projected[i], own, width), abs=1e-4)
 
 
 def test_responses_from_the_store_and_from_the_samples_are_the_same(fitted, two_blobs, tmp_path):
@@ -259,8 +258,7 @@ def test_responses_from_the_store_and_from_the_samples_are_the_same(fitted, two_
     assert np.array_equal(stored[2], fitted.responses(points[2]))
 
 
-def test_selected_nodes_respond_as_they_decide(fitted, two_blobs):
-    """The sum of the selected responses is the score that labels a sample."""
+def test_scores_are_sums_of_the_selected_responses(fitted, two_blobs):
     X, _ = two_blobs
     responses = fitted.responses(X[:4])
     chosen = np.stack([responses[:, k, fitted.selected_nodes_[k]].sum(axis=1) for k in (0, 1)], axis=1)

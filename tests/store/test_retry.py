@@ -1,4 +1,4 @@
-"""Storage that fails for a while: what may pass is waited for, the rest is told."""
+"""Transient storage errors are retried, other errors are reported at once."""
 
 import errno
 import subprocess
@@ -10,7 +10,7 @@ from fxdask.errors import StoreReadError, StoreWriteError
 from fxdask.store import retry
 from fxdask.store.retry import reading, retried, writing
 
-# For one second the process may open no file at all, which is an error of the operating system's own.
+# For one second the process may not open any file, so the operating system itself reports an error.
 STARVED = """
 import logging, resource, sys, threading
 import numpy as np
@@ -40,25 +40,25 @@ assert np.array_equal(fit("second.zarr").divergences_, expected.divergences_)
 """
 
 
-def test_a_process_without_a_free_file_waits_for_one(tmp_path):
+def test_a_process_without_free_file_descriptors_retries(tmp_path):
     run = subprocess.run(
         [sys.executable, "-c", STARVED, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
     )
     assert run.returncode == 0, run.stderr
     assert "Too many open files" in run.stderr
-    assert "trying again in 0.5 s" in run.stderr
+    assert "retrying in 0.5 s" in run.stderr
 
 
 def failing(*errors):
-    """A function that raises these in turn, and counts its calls."""
-    coming = list(errors)
+    """A function that raises these errors one after the other, and counts its calls."""
+    remaining = list(errors)
 
     @retried
     def work():
         work.calls += 1
-        if coming:
+        if remaining:
             with writing("store"):
-                raise coming.pop(0)
+                raise remaining.pop(0)
         return "done"
 
     work.calls = 0
@@ -74,7 +74,7 @@ def no_pauses(monkeypatch):
 @pytest.mark.parametrize(
     "error", [OSError(errno.EIO, "x"), OSError(errno.ESTALE, "x"), TimeoutError(), BrokenPipeError()]
 )
-def test_what_may_pass_is_tried_four_times(error):
+def test_a_transient_error_is_tried_four_times(error):
     assert failing(*[error] * 3)() == "done"
     work = failing(*[error] * 4)
     with pytest.raises(StoreWriteError, match="could not write to store"):
@@ -84,7 +84,7 @@ def test_what_may_pass_is_tried_four_times(error):
 
 @pytest.mark.usefixtures("no_pauses")
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.ENOENT, errno.EROFS, errno.EDQUOT])
-def test_what_will_not_pass_is_told_at_once(number):
+def test_a_permanent_error_is_raised_at_once(number):
     work = failing(OSError(number, "x"))
     with pytest.raises(StoreWriteError):
         work()
@@ -92,7 +92,7 @@ def test_what_will_not_pass_is_told_at_once(number):
 
 
 @pytest.mark.usefixtures("no_pauses")
-def test_who_tries_again_inside_another_does_not_multiply():
+def test_nested_functions_do_not_multiply_their_retries():
     inner = failing(*[OSError(errno.EIO, "x")] * 100)
     with pytest.raises(StoreWriteError):
         retried(inner)()
@@ -100,18 +100,16 @@ def test_who_tries_again_inside_another_does_not_multiply():
 
 
 @pytest.mark.usefixtures("no_pauses")
-def test_what_no_other_words_were_found_for():
+def test_an_error_without_context_names_its_file():
     @retried
     def look():
         raise PermissionError(errno.EACCES, "Permission denied", "m.zarr/labels/c/0")
 
-    with pytest.raises(
-        StoreReadError, match="could not read m.zarr/labels/c/0: Permission denied; once that is mended"
-    ):
+    with pytest.raises(StoreReadError, match="could not read m.zarr/labels/c/0: Permission denied; solve that problem"):
         look()
 
 
-def test_a_read_that_fails_is_one_sentence():
-    said = "could not read labels of m.zarr: Input/output error; once that is mended"
-    with pytest.raises(StoreReadError, match=said), reading("m.zarr", "labels"):
+def test_a_failed_read_is_reported_in_one_sentence():
+    message = "could not read labels of m.zarr: Input/output error; solve that problem"
+    with pytest.raises(StoreReadError, match=message), reading("m.zarr", "labels"):
         raise OSError(errno.EIO, "Input/output error")

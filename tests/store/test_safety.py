@@ -1,4 +1,4 @@
-"""What stores and scores refuse, survive and leave behind."""
+"""Which stores are refused, which are kept, and what a failed call leaves behind."""
 
 import errno
 import json
@@ -29,7 +29,7 @@ from fxdask.store import model
 from fxdask.store.group import begin_group
 
 
-def test_not_finite_leaves_an_earlier_model_alone(tmp_path):
+def test_samples_with_nan_do_not_change_an_earlier_model(tmp_path):
     store = tmp_path / "model.zarr"
     fit(store=store)
     before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
@@ -40,8 +40,8 @@ def test_not_finite_leaves_an_earlier_model_alone(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["dask", "zarr"])
-def test_not_finite_in_the_middle_of_scoring(kind, tmp_path):
-    """Chunks are written by the time the bad one is read: what this call created is removed."""
+def test_scores_are_removed_if_a_later_sample_is_infinite(kind, tmp_path):
+    """Some chunks are already written when the bad one is read."""
     wide = np.random.default_rng(1).standard_normal((4_000, 2_000)).astype(np.float32)
     clf = fit(wide[:40])
     wide[3_990, 1_234] = np.inf
@@ -58,7 +58,7 @@ def test_not_finite_in_the_middle_of_scoring(kind, tmp_path):
         assert not (tmp_path / "out.zarr").exists()
 
 
-def test_earlier_scores_stay_until_the_new_ones_are_complete(tmp_path):
+def test_earlier_scores_stay_until_the_new_ones_are_finished(tmp_path):
     clf = fit()
     fxdask.batch_score(clf, X, tmp_path / "out.zarr")
     before = zarr.open_group(tmp_path / "out.zarr")["scores"][:]
@@ -71,7 +71,7 @@ def test_earlier_scores_stay_until_the_new_ones_are_complete(tmp_path):
     assert zarr.open_group(tmp_path / "out.zarr")["labels"].shape == (7,)
 
 
-def test_an_earlier_model_stays_until_the_new_one_is_complete(tmp_path):
+def test_an_earlier_model_stays_until_the_new_one_is_finished(tmp_path):
     store = tmp_path / "model.zarr"
     old = fit(store=store)
     with pytest.raises(InvalidInputError, match="no node tells class"):
@@ -97,7 +97,7 @@ def test_an_earlier_model_stays_until_the_new_one_is_complete(tmp_path):
     ],
 )
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_store_made_from_something_else(changed, message, finished, tmp_path):
+def test_a_store_of_another_job_is_replaced_only_with_overwrite(changed, message, finished, tmp_path):
     store = tmp_path / "model.zarr"
     fit(store=store)
     if not finished:
@@ -110,7 +110,7 @@ def test_a_store_made_from_something_else(changed, message, finished, tmp_path):
     assert np.array_equal(fxdask.load(store).predict(X), fit(**changed).predict(X))
 
 
-def test_a_store_of_an_older_format(tmp_path):
+def test_a_store_of_an_older_format_is_refused(tmp_path):
     store = tmp_path / "model.zarr"
     fit(store=store)
     opened = zarr.open_group(store)
@@ -119,7 +119,7 @@ def test_a_store_of_an_older_format(tmp_path):
         fxdask.load(store)
 
 
-def test_a_store_of_a_newer_format(tmp_path):
+def test_a_store_of_a_newer_format_is_refused(tmp_path):
     store = tmp_path / "model.zarr"
     fit(store=store)
     opened = zarr.open_group(store)
@@ -133,7 +133,7 @@ def test_a_store_of_a_newer_format(tmp_path):
             call()
 
 
-def test_what_is_neither_file_nor_folder_is_not_replaced(tmp_path):
+def test_a_pipe_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for call in (
         lambda: fit(store=tmp_path / "pipe"),
@@ -146,16 +146,16 @@ def test_what_is_neither_file_nor_folder_is_not_replaced(tmp_path):
     assert (tmp_path / "pipe").is_fifo()
 
 
-def test_a_file_beside_a_creation_that_was_cut_off_is_not_lost(tmp_path):
+def test_a_foreign_file_in_an_interrupted_creation_is_kept(tmp_path):
     begin_group(str(tmp_path / "model.zarr"), "model", [])
     (tmp_path / "model.zarr" / "thesis.txt").write_text("mine")
-    with pytest.raises(StoreExistsError, match="thesis.txt, which fxdask did not put there"):
+    with pytest.raises(StoreExistsError, match="thesis.txt, which fxdask did not write"):
         fit(store=tmp_path / "model.zarr")
     assert (tmp_path / "model.zarr" / "thesis.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize(
-    "place",
+    "path",
     [
         Path("s3://bucket/m.zarr"),
         "s3://",
@@ -168,16 +168,16 @@ def test_a_file_beside_a_creation_that_was_cut_off_is_not_lost(tmp_path):
         "~nobody-at-all/m",
     ],
 )
-def test_places_that_cannot_be(place, tmp_path, monkeypatch):
+def test_impossible_paths_are_refused(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for call in (lambda: fit(store=place), lambda: fxdask.load(place), lambda: fxdask.batch_score(fit(), X, place)):
+    for call in (lambda: fit(store=path), lambda: fxdask.load(path), lambda: fxdask.batch_score(fit(), X, path)):
         with pytest.raises(InvalidInputError) as error:
             call()
         one_sentence(error)
     assert not list(tmp_path.iterdir())
 
 
-def test_things_that_are_no_store(tmp_path):
+def test_folders_arrays_and_groups_that_are_no_store_are_refused(tmp_path):
     with pytest.raises(StoreFormatError, match="there is no fxdask store at"):
         fxdask.load(tmp_path / "nowhere")
     (tmp_path / "letters").mkdir()
@@ -211,7 +211,7 @@ def test_scores_and_models_do_not_replace_each_other(tmp_path):
 def test_an_unfinished_store_does_not_load(tmp_path):
     fit(store=tmp_path / "model.zarr")
     unfinish(tmp_path / "model.zarr")
-    with pytest.raises(StoreUnfinishedError, match="begun but never finished; run the same call again"):
+    with pytest.raises(StoreUnfinishedError, match="is unfinished; run the same call again"):
         fxdask.load(tmp_path / "model.zarr")
 
 
@@ -223,26 +223,26 @@ def test_a_missing_chunk_is_an_error_not_zeros(tmp_path):
         fxdask.load(store)
 
 
-def test_another_stream_of_weights_is_refused(tmp_path):
+def test_resuming_refuses_another_weight_fingerprint(tmp_path):
     store = tmp_path / "model.zarr"
     fit(store=store)
     unfinish(store)
-    canaries = zarr.open_group(store)["canaries"]
-    canaries[:] = canaries[:] + 1
+    fingerprint = zarr.open_group(store)["canaries"]
+    fingerprint[:] = fingerprint[:] + 1
     with pytest.raises(WeightStreamError, match="draws other weights"):
         fit(store=store)
 
 
-def test_too_little_disk_space(tmp_path):
+def test_a_job_larger_than_the_disk_is_refused(tmp_path):
     samples = np.random.default_rng(0).standard_normal((5_000, 4))
     too_many = 2 * shutil.disk_usage(tmp_path).free // (4 * len(samples))
     clf = fxdask.FisherNetworkClassifier(too_many, 3, store=tmp_path / "model.zarr", keep_projections="all")
-    with pytest.raises(DiskSpaceError, match=r"needs .*iB but the disk has .*iB free; free some room"):
+    with pytest.raises(DiskSpaceError, match=r"needs .*iB but the disk has .*iB free; free some disk space"):
         clf.fit(samples, np.arange(len(samples)) % 2)
     assert not (tmp_path / "model.zarr").exists()
 
 
-def test_a_missing_block_chunk_is_an_error_in_responses_and_made_again_by_a_resume(tmp_path):
+def test_a_missing_block_chunk_is_reported_by_responses_and_computed_by_a_resume(tmp_path):
     store = tmp_path / "model.zarr"
     parameters = {"store": store, "keep_projections": "all", "keep_weights": True, "nodes_per_block": 10}
     expected = fit(**parameters).responses(X[0])
@@ -256,25 +256,25 @@ def test_a_missing_block_chunk_is_an_error_in_responses_and_made_again_by_a_resu
     assert np.array_equal(resumed.responses(X[0]), expected)
 
 
-def test_a_store_whose_creation_was_interrupted_is_made_anew(tmp_path, monkeypatch):
+def test_a_store_whose_creation_was_interrupted_is_created_again(tmp_path, monkeypatch):
     store = tmp_path / "model.zarr"
 
-    def full(*_):
+    def fill_disk(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(model, "write_header", full)
+        patch.setattr(model, "write_header", fill_disk)
         with pytest.raises(OSError, match="No space left"):
             fit(store=store)
     assert store.exists()
     assert np.array_equal(fit(store=store).divergences_, fit().divergences_)
 
 
-def test_weights_are_not_drawn_from_another_stream(tmp_path):
+def test_a_loaded_model_refuses_another_weight_fingerprint(tmp_path):
     store = tmp_path / "model.zarr"
     fit(store=store, keep_projections="all")
-    canaries = zarr.open_group(store)["canaries"]
-    canaries[:] = canaries[:] + 1
+    fingerprint = zarr.open_group(store)["canaries"]
+    fingerprint[:] = fingerprint[:] + 1
     rewrite_manifest(store)
     loaded = fxdask.load(store)
     assert loaded.predict(X).shape == (40,)
@@ -283,7 +283,7 @@ def test_weights_are_not_drawn_from_another_stream(tmp_path):
             call()
 
 
-def test_overwriting_touches_nothing_beside_the_store(tmp_path):
+def test_overwriting_keeps_folders_beside_the_store(tmp_path):
     store, out = tmp_path / "m", tmp_path / "o"
     fit(store=store)
     fxdask.batch_score(store, X, out)
@@ -298,16 +298,16 @@ def test_overwriting_touches_nothing_beside_the_store(tmp_path):
         assert (tmp_path / name / "thesis.tex").read_text() == name
 
 
-def test_a_store_with_foreign_files_in_it_is_not_replaced(tmp_path):
+def test_a_store_with_foreign_files_is_not_replaced(tmp_path):
     fit(store=tmp_path / "m")
     (tmp_path / "m" / "notes.txt").write_text("mine")
-    with pytest.raises(StoreExistsError, match="holds notes.txt, which fxdask did not put there"):
+    with pytest.raises(StoreExistsError, match="holds notes.txt, which fxdask did not write"):
         fit(store=tmp_path / "m", overwrite=True, n_nodes=60)
     assert (tmp_path / "m" / "notes.txt").read_text() == "mine"
     assert fxdask.load(tmp_path / "m").n_nodes == 50
 
 
-def test_a_store_behind_a_link(tmp_path):
+def test_overwriting_through_a_link_keeps_the_link(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     for nodes in (50, 60, 70):
@@ -316,40 +316,40 @@ def test_a_store_behind_a_link(tmp_path):
     assert (tmp_path / "link").is_symlink()
 
 
-def test_an_overwrite_killed_between_its_two_renames_is_completed_by_the_same_call(tmp_path, monkeypatch):
+def test_an_overwrite_interrupted_between_its_renames_is_completed_by_the_same_call(tmp_path, monkeypatch):
     store = tmp_path / "m"
     fit(store=store)
     rename = Path.rename
     calls = []
 
-    def killed(self, target):
+    def interrupt_second(self, target):
         calls.append(target)
         if len(calls) == 2:
             raise KeyboardInterrupt
         return rename(self, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", killed)
+        patch.setattr(Path, "rename", interrupt_second)
         with pytest.raises(KeyboardInterrupt):
             fit(store=store, overwrite=True, n_nodes=60)
     assert not store.exists()
     again = fit(store=store, overwrite=True, n_nodes=60)
-    assert again.fit_info_ == {}, "loaded, not fitted again"
+    assert again.fit_info_ == {}, "the model must be loaded, not fitted again"
     assert fxdask.load(store).n_nodes == 60
 
 
-def test_scoring_that_fails_for_any_reason_leaves_nothing(tmp_path):
+def test_a_failed_scoring_leaves_nothing(tmp_path):
     zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(20, 4))
     chunk = tmp_path / "X.zarr" / "c" / "1" / "0"
     chunk.write_bytes(chunk.read_bytes()[:-9])
     clf = fit()
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever Zarr says of a corrupt chunk
+    with pytest.raises(Exception):  # noqa: B017, PT011 - any error of Zarr about a corrupt chunk
         fxdask.batch_score(clf, tmp_path / "X.zarr", tmp_path / "out.zarr")
     assert [path.name for path in tmp_path.iterdir()] == ["X.zarr"]
 
 
 @pytest.mark.parametrize("name", ["selected/weights", "labels", "priors", "statistics"])
-def test_a_flipped_bit_is_an_error_that_names_its_array(name, tmp_path):
+def test_the_error_about_a_flipped_bit_names_its_array(name, tmp_path):
     store = tmp_path / "m"
     fit(store=store)
     chunk = next(path for path in (store / name).rglob("*") if path.is_file() and path.name != "zarr.json")
@@ -370,7 +370,7 @@ def test_a_flipped_bit_is_an_error_that_names_its_array(name, tmp_path):
         ("statistics", {"shape": [4, 2, 49]}),
     ],
 )
-def test_arrays_that_do_not_fit_the_header_are_refused(name, change, tmp_path):
+def test_arrays_that_contradict_the_header_are_refused(name, change, tmp_path):
     store = tmp_path / "m"
     fit(store=store)
     metadata = store / name / "zarr.json"
@@ -394,7 +394,7 @@ def test_arrays_that_do_not_fit_the_header_are_refused(name, change, tmp_path):
         ("largest", "x"),
     ],
 )
-def test_headers_that_make_no_sense_are_refused(key, value, tmp_path):
+def test_headers_with_wrong_types_are_refused(key, value, tmp_path):
     store = tmp_path / "m"
     fit(store=store)
     opened = zarr.open_group(store)
@@ -406,7 +406,7 @@ def test_headers_that_make_no_sense_are_refused(key, value, tmp_path):
 
 @pytest.mark.full
 def test_two_fits_do_not_work_on_one_store(tmp_path):
-    """A real second process, which is refused while the first is at it, and taken in once that was killed."""
+    """A second process is refused while the first one runs; a third one resumes after the first was killed."""
     code = (
         "import sys, numpy as np, fxdask\n"
         "X = np.random.default_rng(0).standard_normal((20_000, 300), dtype=np.float32)\n"
