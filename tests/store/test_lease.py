@@ -58,21 +58,10 @@ def url(tmp_path):
 @pytest.fixture
 def elsewhere(tmp_path):
     """The command that runs a process as if on another host: other name, other process ids, the same disk."""
-    command = [
-        "unshare",
-        "--uts",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "sh",
-        "-c",
-        'hostname elsewhere && exec "$@"',
-        "sh",
-    ]
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run([*command, "true"], capture_output=True, check=False).returncode
-    ):
+    unshare = ["unshare", "--uts", "--pid", "--fork", "--kill-child"]
+    command = [*unshare, "sh", "-c", 'hostname elsewhere && exec "$@"', "sh"]
+    exists = shutil.which("unshare") is not None
+    if not exists or subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs root and unshare, for a process with another host name")
     return command
 
