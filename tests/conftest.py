@@ -1,3 +1,5 @@
+import argparse
+import random
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -67,6 +69,41 @@ def pytest_addoption(parser):
         action="store_true",
         help="all twenty seeds of the runs whose workers are killed, every moment at which others are, and more",
     )
+    parser.addoption(
+        "--order",
+        default="given",
+        type=order,
+        metavar="given|reverse|random:SEED",
+        help="the order of the tests, whose results must not depend on it (given: those of clusters first)",
+    )
+
+
+def order(words):
+    name, _, seed = words.partition(":")
+    if words in ("given", "reverse") or (name == "random" and seed):
+        return words
+    raise argparse.ArgumentTypeError(f"{words!r} is none of given, reverse and random:SEED")
+
+
+def ordered(items, words):
+    """The tests in another order, which depends on the words alone, so that all processes of a run agree on it.
+
+    The tests of a file stay together, as they share fixtures.
+    """
+    if words == "given":
+        # Tests of clusters wait more than they work, so they run beside others and not at the end, alone.
+        return sorted(items, key=lambda item: not is_of_cluster(item.path))
+    if words == "reverse":
+        return items[::-1]
+    files = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    generator = random.Random(words)
+    shuffled = list(files.values())
+    generator.shuffle(shuffled)
+    for tests in shuffled:
+        generator.shuffle(tests)
+    return [item for tests in shuffled for item in tests]
 
 
 def pytest_collection_modifyitems(config, items):
@@ -76,7 +113,7 @@ def pytest_collection_modifyitems(config, items):
         wanted = is_of_cluster(item.path) or not config.getoption("--cluster")
         short = config.getoption("--full") or item.get_closest_marker("full") is None
         (kept if wanted and short else left_out).append(item)
-    items[:] = kept
+    items[:] = ordered(kept, config.getoption("--order"))
     config.hook.pytest_deselected(items=left_out)
 
 

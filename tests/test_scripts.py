@@ -202,6 +202,20 @@ def test_scripts_can_be_run(script):
     assert os.access(ROOT / "scripts" / script, os.X_OK)
 
 
+@pytest.mark.parametrize(
+    ("words", "passed_on"),
+    [
+        ([], "-n logical --maxprocesses 2 --dist loadfile --no-loadscope-reorder"),
+        (["tests/kernels", "-k", "density", "-s"], "tests/kernels -k density -s"),
+    ],
+)
+def test_arguments_of_the_tests_are_those_of_pytest(checkout, words, passed_on):
+    shutil.copy(ROOT / "scripts" / "test", checkout / "scripts")
+    (checkout / "scripts" / "environment").write_text("#!/bin/sh\necho echo\n")
+    done = subprocess.run([checkout / "scripts" / "test", *words], capture_output=True, text=True, check=True)
+    assert done.stdout == f"-m pytest {passed_on}\n"
+
+
 def test_the_example_on_digits(tmp_path):
     for _ in range(2):
         done = subprocess.run(
