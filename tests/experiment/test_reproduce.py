@@ -12,6 +12,7 @@ import dask
 import numpy as np
 import oracles
 import pytest
+from command_line import run_here
 from distributed import Client
 from idx_files import write_idx_folder
 from scipy.stats import ttest_1samp
@@ -290,9 +291,7 @@ def test_the_whole_of_it_from_the_command_line(tmp_path):
     ],
 )
 def test_wrong_words(tmp_path, words, message):
-    run = subprocess.run(
-        [sys.executable, "-m", "fxdask", "reproduce", *words], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    run = run_here(tmp_path, "reproduce", *words)
     assert run.returncode == 2
     assert message in run.stderr
     assert not list(tmp_path.iterdir())
