@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
 from hypothesis import HealthCheck, settings
+from scoring_runs import wide_in
 
-from fxdask import FisherNetworkClassifier
 from fxdask.planning import score_plan
 
 settings.register_profile(
@@ -41,13 +40,7 @@ def three_blobs():
 def wide(tmp_path, monkeypatch):
     """A model, and a test set of 40 chunks that are scored one by one."""
     monkeypatch.setattr(score_plan, "BYTES_PER_TASK", 1)
-    rng = np.random.default_rng(3)
-    X = rng.standard_normal((4_000, 30)).astype(np.float32)
-    X[::2] *= 1.3
-    y = np.arange(4_000) % 2
-    model = FisherNetworkClassifier(200, 5, store=tmp_path / "model.zarr").fit(X[:600], y[:600])
-    zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(100, 30))
-    return model, X, y
+    return wide_in(tmp_path)
 
 
 @pytest.fixture
@@ -143,6 +136,6 @@ def pytest_terminal_summary(terminalreporter, config):
 
 def pytest_generate_tests(metafunc):
     if "chaos_seed" in metafunc.fixturenames:
-        metafunc.parametrize("chaos_seed", range(20 if metafunc.config.getoption("--full") else 2))
+        metafunc.parametrize("chaos_seed", range(20 if metafunc.config.getoption("--full") else 1))
     if "share" in metafunc.fixturenames:
         metafunc.parametrize("share", (0.1, 0.5, 0.9) if metafunc.config.getoption("--full") else (0.5,))

@@ -16,7 +16,7 @@ from .conftest import dask_processes
 @pytest.fixture(scope="module")
 def size(request):
     """How much of it; how many kills that must take; and the seconds that it must last undisturbed."""
-    return (1.0, 8, 20) if request.config.getoption("--full") else (0.15, 1, 0)
+    return (1.0, 8, 20) if request.config.getoption("--full") else (0.08, 1, 0)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from command_line import run_here
 from distributed import Client
 
 import fxdask
@@ -245,7 +246,7 @@ def test_a_late_chunk_of_another_job_is_refused(bucket, local, monkeypatch):
 def test_the_command_line(bucket, data, local, server):
     files().put(str(data[0] / "y.npy"), "bucket/here/y.npy")
     words = ["fit", f"{bucket}/X.npy", f"{bucket}/y.npy", f"{bucket}/model.zarr", "--nodes", "120", "--selected", "3"]
-    run = subprocess.run([sys.executable, "-m", "fxdask", *words], capture_output=True, text=True, check=False)
+    run = run_here(data[0], *words)
     assert run.returncode == 0, run.stderr
     assert np.array_equal(fxdask.load(f"{bucket}/model.zarr").divergences_, local.divergences_)
 

@@ -10,23 +10,33 @@ import time
 import numpy as np
 import pytest
 import zarr
+from command_line import run_here
 from distributed import Client
 
 from fxdask import FisherNetworkClassifier
 
 from .conftest import dask_processes
 
-N_BLOCKS, PER_BLOCK = 40, 192
+N_BLOCKS, PER_BLOCK = 24, 384
+N_SAMPLES = 8_000
 WORKERS = 2
+
+# The command line, but for how long it waits until it gives a scheduler up.
+IMPATIENT = """
+from fxdask.cli.main import main
+from fxdask.execution import connection
+connection.SECONDS_TO_CONNECT = 2
+main()
+"""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    X = np.random.default_rng(0).standard_normal((20_000, 300), dtype=np.float32)
+    X = np.random.default_rng(0).standard_normal((N_SAMPLES, 200), dtype=np.float32)
     X[::2] *= 1.2
     np.save(folder / "X.npy", X)
-    np.save(folder / "y.npy", np.arange(20_000) % 2)
+    np.save(folder / "y.npy", np.arange(N_SAMPLES) % 2)
     return folder
 
 
@@ -37,11 +47,15 @@ def undisturbed(data, tmp_path_factory):
     return clf.fit(data / "X.npy", data / "y.npy")
 
 
-def fit(data, store, address):
-    words = ["fit", data / "X.npy", data / "y.npy", store, "--nodes", N_BLOCKS * PER_BLOCK, "--selected", 5]
-    more = ["--nodes-per-block", PER_BLOCK, "--scheduler", address, "--json", "--quiet"]
+def words(data, store, address):
+    """Of the command that fits."""
+    fit = ["fit", data / "X.npy", data / "y.npy", store, "--nodes", N_BLOCKS * PER_BLOCK, "--selected", 5]
+    return [*fit, "--nodes-per-block", PER_BLOCK, "--scheduler", address, "--json", "--quiet"]
+
+
+def start(data, store, address, program=("-m", "fxdask")):
     return subprocess.Popen(
-        [sys.executable, "-m", "fxdask", *map(str, (*words, *more))],
+        [sys.executable, *program, *map(str, words(data, store, address))],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -63,10 +77,9 @@ def wait_for_marks(store, count, process):
 
 def finished(data, store, address, undisturbed, done):
     """The same call to its end, with the values of an undisturbed fit -> how many blocks it took over."""
-    run = fit(data, store, address)
-    out, words = run.communicate(timeout=180)
-    assert run.returncode == 0, words
-    facts = json.loads(out)["fit"]
+    run = run_here(store.parent, *words(data, store, address))
+    assert run.returncode == 0, run.stderr
+    facts = json.loads(run.stdout)["fit"]
     print(f"{done} of {N_BLOCKS} blocks were marked; {facts['n_blocks_resumed']} of them were taken over")
     for name in ("statistics", "selection", "selected/projections"):
         got, want = (zarr.open_group(place, mode="r")[name][:] for place in (store, undisturbed.store_))
@@ -80,46 +93,57 @@ def scheduler_of(address):
         return client.run_on_scheduler(os.getpid)
 
 
-def test_the_caller_is_killed(data, undisturbed, tmp_path, share):
+def wait_until_idle(address):
+    """Until the workers have ended what they were at."""
+
+    def held(dask_worker):
+        return len(dask_worker.state.executing) + len(dask_worker.state.ready)
+
+    with Client(address, set_as_default=False) as client:
+        deadline = time.monotonic() + 60
+        idle = 0
+        while idle < 3:  # looks in a row, as the scheduler may not have heard of the caller's end at the first
+            assert time.monotonic() < deadline
+            idle = 0 if any(client.run(held).values()) else idle + 1
+            time.sleep(0.1)
+
+
+def test_the_caller_is_killed(data, undisturbed, address, tmp_path, share):
     store = tmp_path / "model.zarr"
-    with dask_processes(tmp_path, WORKERS, nanny="1GiB") as address:
-        run = fit(data, store, address)
-        wait_for_marks(store, int(share * N_BLOCKS), run)
-        os.kill(run.pid, signal.SIGKILL)
-        run.communicate()
-        time.sleep(3)  # what the workers were at goes on to its end
-        done = marks(store)
-        assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
+    run = start(data, store, address)
+    wait_for_marks(store, int(share * N_BLOCKS), run)
+    os.kill(run.pid, signal.SIGKILL)
+    run.communicate()
+    wait_until_idle(address)
+    done = marks(store)
+    assert done < N_BLOCKS
+    assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
-def test_a_stopped_call_leaves_a_store_that_the_same_call_finishes(data, undisturbed, tmp_path, number):
+def test_a_stopped_call_leaves_a_store_that_the_same_call_finishes(data, undisturbed, address, tmp_path, number):
     store = tmp_path / "model.zarr"
-    with dask_processes(tmp_path, WORKERS, nanny="1GiB") as address:
-        run = fit(data, store, address)
-        wait_for_marks(store, N_BLOCKS // 4, run)
-        run.send_signal(number)
-        out, words = run.communicate(timeout=60)
-        assert (run.returncode, out, words.strip()) == (1, "", "stopped; the same command takes it up again")
-        assert not (tmp_path / ".model.zarr.lease").exists()
-        done = marks(store)
-        assert N_BLOCKS // 4 <= done < N_BLOCKS
-        assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
+    run = start(data, store, address)
+    wait_for_marks(store, N_BLOCKS // 4, run)
+    run.send_signal(number)
+    out, told = run.communicate(timeout=60)
+    assert (run.returncode, out, told.strip()) == (1, "", "stopped; the same command takes it up again")
+    assert not (tmp_path / ".model.zarr.lease").exists()
+    done = marks(store)
+    assert N_BLOCKS // 4 <= done < N_BLOCKS
+    assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
 
 
-def test_the_scheduler_is_killed(data, undisturbed, tmp_path, share):
+def test_the_scheduler_is_killed(data, undisturbed, address, tmp_path, share):
     store = tmp_path / "model.zarr"
-    folders = [tmp_path / name for name in ("first", "second")]
-    for folder in folders:
-        folder.mkdir()
-    with dask_processes(folders[0], WORKERS, nanny="1GiB") as address:
-        run = fit(data, store, address)
+    (tmp_path / "killed").mkdir()
+    with dask_processes(tmp_path / "killed", WORKERS) as killed:
+        run = start(data, store, killed, program=("-c", IMPATIENT))
         wait_for_marks(store, int(share * N_BLOCKS), run)
-        os.kill(scheduler_of(address), signal.SIGKILL)
-        out, words = run.communicate(timeout=120)
+        os.kill(scheduler_of(killed), signal.SIGKILL)
+        out, told = run.communicate(timeout=120)
         assert run.returncode == 1, out
-        assert words.count("error: ") == 1, words
-        assert "Traceback" not in words
-    with dask_processes(folders[1], WORKERS, nanny="1GiB") as address:
-        done = marks(store)
-        assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
+        assert told.count("error: ") == 1, told
+        assert "Traceback" not in told
+    done = marks(store)
+    assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
