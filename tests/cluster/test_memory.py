@@ -26,22 +26,25 @@ def many(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def small_workers():
-    """Two worker processes under nannies that would end them at 95% of this limit."""
+def in_memory(many):
+    """The same on local threads with all the memory there is."""
+    _, X, y = many
+    clf = FisherNetworkClassifier(N_NODES, 5).fit(X, y)
+    assert clf.fit_info_["plan"]["values_held"] == "of all samples"
+    return clf
+
+
+@pytest.fixture(scope="module")
+def small_workers(in_memory):
+    """Two worker processes under nannies that would end them at 95% of this limit.
+
+    What is fitted on local threads is fitted before, as there is a client from then on.
+    """
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
         yield client
-
-
-@pytest.fixture(scope="module")
-def in_memory(many):
-    """The same on local threads with all the memory there is: made before there is a cluster."""
-    _, X, y = many
-    clf = FisherNetworkClassifier(N_NODES, 5).fit(X, y)
-    assert clf.fit_info_["plan"]["values_held"] == "of all samples"
-    return clf
 
 
 @pytest.mark.parametrize("kind", ["npy", "numpy", "no store"])
