@@ -1,5 +1,6 @@
 """A cluster whose workers get SIGKILL, again and again, while they hold a task."""
 
+import math
 import os
 import random
 import signal
@@ -11,11 +12,11 @@ from distributed import Client
 
 
 class Killer(threading.Thread):
-    """Kills a worker that holds a task every two seconds or so, as a seed says."""
+    """Kills a worker that holds a task every two seconds or so, as a seed says, and no more than so many."""
 
-    def __init__(self, address, seed, seconds=2.0):
+    def __init__(self, address, seed, seconds=2.0, at_most=math.inf):
         super().__init__(daemon=True)
-        self.address, self.seconds = address, seconds
+        self.address, self.seconds, self.at_most = address, seconds, at_most
         self.random = random.Random(seed)
         self.kills = 0
         self._stop_now = threading.Event()
@@ -26,7 +27,7 @@ class Killer(threading.Thread):
 
         with Client(self.address, set_as_default=False) as client:
             pause = self.seconds / 4  # the first one early, so that short work does not get away
-            while not self._stop_now.wait(pause):
+            while self.kills < self.at_most and not self._stop_now.wait(pause):
                 pause = self.seconds * self.random.uniform(0.75, 1.25)
                 found = client.run(held, on_error="ignore").values()
                 holding = sorted(pid for pid, n_held in found if n_held)
