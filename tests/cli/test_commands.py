@@ -179,7 +179,7 @@ def test_a_second_fit_needs_leave_to_overwrite(folder):
 def test_logging(folder):
     silent = run_apart(folder, *FIT, "--quiet")
     assert silent.stderr == ""
-    told = run_apart(folder, *FIT, "--overwrite", "--quiet", "--verbose")
+    told = run_here(folder, *FIT, "--overwrite", "--quiet", "--verbose")
     assert "fxdask.workflows.fit: fitting 200 nodes in 1 blocks" in told.stderr
 
 

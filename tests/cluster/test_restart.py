@@ -68,7 +68,7 @@ def marks(store):
 
 
 def wait_for_marks(store, count, process):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while marks(store) < count:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
