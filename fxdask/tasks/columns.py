@@ -132,7 +132,7 @@ class _SampleColumns:
         """Every tile; where the samples are few, a process keeps them from block to block."""
         self._counters.passes += 1
         reader = self._reader(self._job.codes)
-        if not self._job.plan.keeps_prepared:
+        if not self._job.plan.keeps_preprocessed:
             return reader.tiles(self._samples)
         # The samples are kept with their tiles, so that no other array can get the same key meanwhile.
         _, tiles = job_cache(self._job).get(

@@ -74,7 +74,7 @@ def test_what_workers_cannot_hold_is_refused_before_anything_is_written(many, sm
 
 def test_a_limit_below_that_of_the_workers_holds(many, small_workers):
     file, _, y = many
-    with pytest.raises(MemoryPlanError, match=r"of the limit of 100.0 MiB less the \d+\.\d MiB in use already"):
+    with pytest.raises(MemoryPlanError, match=r"of the limit of 100.0 MiB less the \d+\.\d MiB already in use"):
         FisherNetworkClassifier(N_NODES, 5, memory_limit="100 MiB").plan(file, y)
 
 

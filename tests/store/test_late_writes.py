@@ -94,7 +94,7 @@ def test_samples_that_go_away_take_no_work_with_them(kind, tmp_path, monkeypatch
 
     with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
         patch.setattr(tasks, "fit_block", lose_samples)
-        patch.setattr(FitPlan, "keeps_prepared", False)
+        patch.setattr(FitPlan, "keeps_preprocessed", False)
         with pytest.raises(InvalidInputError, match="there is no"):
             fit(tmp_path / kind, store=store, nodes_per_block=10)
     (tmp_path / "away").rename(tmp_path / kind)
