@@ -190,7 +190,7 @@ def _score_job(scoring: _Scoring, begun: _Begun) -> ScoreJob:
         store=begun.store.url,
         label_codes=np.searchsorted(scoring.labels, scoring.model.classes),
         n_labels=len(scoring.labels),
-        may_be_begun=begun.resumed or not local,
+        chunks_may_exist=begun.resumed or not local,
     )
 
 

@@ -18,7 +18,7 @@ def threaded():
     return fxdask.reproduce("digits", seeds=2, pairs=PAIRS, n_nodes=300, n_selected=4)
 
 
-def test_the_same_numbers_from_the_workers(client, threaded, tmp_path):
+def test_workers_give_the_same_numbers_as_threads(client, threaded, tmp_path):
     result = fxdask.reproduce(
         "digits", seeds=2, pairs=PAIRS, n_nodes=300, n_selected=4, nodes_per_block=50, out=tmp_path
     )
@@ -32,7 +32,7 @@ def test_the_same_numbers_from_the_workers(client, threaded, tmp_path):
     assert all(done["peak_bytes"] > 0 for done in work.values())
 
 
-def test_from_the_command_line(address, threaded, tmp_path):
+def test_the_command_line_gives_the_same_numbers(address, threaded, tmp_path):
     run = subprocess.run(
         [sys.executable, "-m", "fxdask", "reproduce", "digits", *WORDS, "--scheduler", address, "--json", "--quiet"],
         capture_output=True,
@@ -41,7 +41,9 @@ def test_from_the_command_line(address, threaded, tmp_path):
         cwd=tmp_path,
     )
     assert run.returncode == 0, run.stderr
-    told = json.loads(run.stdout)
+    printed = json.loads(run.stdout)
     for criterion in ("extended_fisher", "fisher"):
-        np.testing.assert_allclose([row[criterion] for row in told["pairs"]], threaded.accuracy[criterion].mean(axis=1))
-    assert (tmp_path / told["report"]).read_text().startswith("<!doctype html>")
+        np.testing.assert_allclose(
+            [row[criterion] for row in printed["pairs"]], threaded.accuracy[criterion].mean(axis=1)
+        )
+    assert (tmp_path / printed["report"]).read_text().startswith("<!doctype html>")

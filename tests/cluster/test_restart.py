@@ -1,4 +1,4 @@
-"""The scheduler or the caller killed in the middle: the same call finishes, and does little again."""
+"""Fits whose scheduler or client is killed: the same call resumes and repeats few blocks."""
 
 import json
 import os
@@ -62,52 +62,52 @@ def wait_for_marks(store, count, process):
 
 
 def finished(data, store, address, undisturbed, done):
-    """The same call to its end, with the values of an undisturbed fit -> how many blocks it took over."""
+    """Run the same call to its end and check its values -> number of resumed blocks."""
     run = fit(data, store, address)
-    out, words = run.communicate(timeout=180)
-    assert run.returncode == 0, words
+    out, errors = run.communicate(timeout=180)
+    assert run.returncode == 0, errors
     facts = json.loads(out)["fit"]
-    print(f"{done} of {N_BLOCKS} blocks were marked; {facts['n_blocks_resumed']} of them were taken over")
+    print(f"{done} of {N_BLOCKS} blocks were marked; {facts['n_blocks_resumed']} of them were resumed")
     for name in ("statistics", "selection", "selected/projections"):
-        got, want = (zarr.open_group(place, mode="r")[name][:] for place in (store, undisturbed.store_))
+        got, want = (zarr.open_group(path, mode="r")[name][:] for path in (store, undisturbed.store_))
         assert np.array_equal(got, want)
     return facts["n_blocks_resumed"]
 
 
 def scheduler_of(address):
-    """The process of the scheduler, which it tells itself."""
+    """The process id of the scheduler."""
     with Client(address, set_as_default=False) as client:
         return client.run_on_scheduler(os.getpid)
 
 
-def test_the_caller_is_killed(data, undisturbed, tmp_path, share):
+def test_the_same_call_resumes_after_the_client_was_killed(data, undisturbed, tmp_path, share):
     store = tmp_path / "model.zarr"
     with dask_processes(tmp_path, WORKERS, nanny="1GiB") as address:
         run = fit(data, store, address)
         wait_for_marks(store, int(share * N_BLOCKS), run)
         os.kill(run.pid, signal.SIGKILL)
         run.communicate()
-        time.sleep(3)  # what the workers were at goes on to its end
+        time.sleep(3)  # the workers finish their running tasks
         done = marks(store)
         assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
-def test_a_stopped_call_leaves_a_store_that_the_same_call_finishes(data, undisturbed, tmp_path, number):
+def test_the_same_call_resumes_after_a_signal(data, undisturbed, tmp_path, number):
     store = tmp_path / "model.zarr"
     with dask_processes(tmp_path, WORKERS, nanny="1GiB") as address:
         run = fit(data, store, address)
         wait_for_marks(store, N_BLOCKS // 4, run)
         run.send_signal(number)
-        out, words = run.communicate(timeout=60)
-        assert (run.returncode, out, words.strip()) == (1, "", "stopped; the same command takes it up again")
+        out, errors = run.communicate(timeout=60)
+        assert (run.returncode, out, errors.strip()) == (1, "", "stopped; the same command takes it up again")
         assert not (tmp_path / ".model.zarr.lease").exists()
         done = marks(store)
         assert N_BLOCKS // 4 <= done < N_BLOCKS
         assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
 
 
-def test_the_scheduler_is_killed(data, undisturbed, tmp_path, share):
+def test_the_same_call_resumes_after_the_scheduler_was_killed(data, undisturbed, tmp_path, share):
     store = tmp_path / "model.zarr"
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
@@ -116,10 +116,10 @@ def test_the_scheduler_is_killed(data, undisturbed, tmp_path, share):
         run = fit(data, store, address)
         wait_for_marks(store, int(share * N_BLOCKS), run)
         os.kill(scheduler_of(address), signal.SIGKILL)
-        out, words = run.communicate(timeout=120)
+        out, errors = run.communicate(timeout=120)
         assert run.returncode == 1, out
-        assert words.count("error: ") == 1, words
-        assert "Traceback" not in words
+        assert errors.count("error: ") == 1, errors
+        assert "Traceback" not in errors
     with dask_processes(folders[1], WORKERS, nanny="1GiB") as address:
         done = marks(store)
         assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
