@@ -100,7 +100,7 @@ def test_a_stopped_call_leaves_a_store_that_the_same_call_finishes(data, undistu
         wait_for_marks(store, N_BLOCKS // 4, run)
         run.send_signal(number)
         out, words = run.communicate(timeout=60)
-        assert (run.returncode, out, words.strip()) == (1, "", "stopped; the same command takes it up again")
+        assert (run.returncode, out, words.strip()) == (1, "", "stopped; run the same command again to resume")
         assert not (tmp_path / ".model.zarr.lease").exists()
         done = marks(store)
         assert N_BLOCKS // 4 <= done < N_BLOCKS
