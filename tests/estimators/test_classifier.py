@@ -38,15 +38,15 @@ def test_scikit_learn_conventions(estimator, check):
     seed=st.integers(0, 10_000),
     n_classes=st.integers(2, 3),
     per_class=st.integers(60, 120),
-    inputs=st.integers(1, 30),
+    features=st.integers(1, 30),
     nodes=st.integers(5, 40),
     how=st.sampled_from([None, "sample", "feature"]),
 )
-def test_divergences_and_selection_match_the_oracle(seed, n_classes, per_class, inputs, nodes, how):
-    inputs = max(inputs, 3) if how == "sample" else inputs
+def test_divergences_and_selection_match_the_oracle(seed, n_classes, per_class, features, nodes, how):
+    features = max(features, 3) if how == "sample" else features
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.repeat(np.arange(n_classes), per_class))
-    X = rng.standard_normal((len(y), inputs)) * (1 + y[:, None]) + 0.3 * y[:, None]
+    X = rng.standard_normal((len(y), features)) * (1 + y[:, None]) + 0.3 * y[:, None]
     X -= X.mean(axis=0)
     n_selected = min(4, nodes)
     clf = FisherNetworkClassifier(nodes, n_selected, normalize=how, priors="equal", random_state=seed).fit(X, y)
@@ -123,21 +123,21 @@ def test_the_extended_criterion_separates_classes_of_equal_means():
     nodes=st.integers(3, 900),
     per_block=st.integers(2, 500),
     samples=st.integers(8, 1_700),
-    inputs=st.integers(3, 70),
+    features=st.integers(3, 70),
     row_chunk=st.integers(3, 900),
     column_chunk=st.integers(1, 70),
     how=st.sampled_from([None, "sample", "feature"]),
     workers=st.integers(1, 4),
 )
 def test_block_sizes_chunks_and_workers_change_no_value(
-    seed, nodes, per_block, samples, inputs, row_chunk, column_chunk, how, workers
+    seed, nodes, per_block, samples, features, row_chunk, column_chunk, how, workers
 ):
     per_block = max(per_block, nodes // 30 + 1)
     rng = np.random.default_rng(seed)
-    X = rng.standard_normal((samples, inputs)).astype(np.float32)
+    X = rng.standard_normal((samples, features)).astype(np.float32)
     y = np.arange(samples) % 2
     one = FisherNetworkClassifier(nodes, 3, normalize=how).fit(X, y)
-    chunked = da.from_array(X, chunks=(row_chunk, max(column_chunk, inputs // 8)))
+    chunked = da.from_array(X, chunks=(row_chunk, max(column_chunk, features // 8)))
     with dask.config.set(scheduler="threads", num_workers=workers):
         other = FisherNetworkClassifier(nodes, 3, normalize=how, nodes_per_block=per_block).fit(chunked, y)
     assert np.array_equal(one.divergences_, other.divergences_)
@@ -163,7 +163,7 @@ def every_input_type(two_blobs, tmp_path):
     stored = zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(50, 4))
     zarr.create_array(tmp_path / "y.zarr", data=y)
     memory = zarr.create_array(zarr.storage.MemoryStore(), data=X, chunks=(50, 4))
-    frame = pd.DataFrame(X, columns=[f"input {i}" for i in range(X.shape[1])])
+    frame = pd.DataFrame(X, columns=[f"feature {i}" for i in range(X.shape[1])])
     return [
         (X, y),
         (X.tolist(), y.tolist()),
