@@ -1,4 +1,4 @@
-"""What the documentation shows is run."""
+"""Run the examples of the documentation, and compare its lists with the code."""
 
 import doctest
 import importlib
@@ -28,13 +28,13 @@ ROOT = Path(__file__).parent.parent
         "fxdask.workflows.score",
     ],
 )
-def test_examples_in_docstrings(module):
+def test_examples_in_docstrings_run(module):
     result = doctest.testmod(importlib.import_module(module))
     assert result.attempted > 0
     assert result.failed == 0
 
 
-def test_the_python_example_of_the_readme(tmp_path, monkeypatch, capsys):
+def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(compile(example, "README.md", "exec"), {})

@@ -1,4 +1,4 @@
-"""From checked data to a fitted model: scan, plan, blocks, selection."""
+"""Fit a model from checked data: scan, plan, compute the blocks, select nodes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions:
-    """Where a fit puts its model and how it works: none of it changes a result."""
+    """Options of a fit that never change its result."""
 
     store: str | None = None
     overwrite: bool = False
@@ -62,7 +62,7 @@ class FitOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class _Fit:
-    """One fit under way: what was asked for, and the work that follows from it."""
+    """A running fit: the requested model, and the job that its tasks get."""
 
     request: ModelRequest
     job: FitJob
@@ -79,13 +79,13 @@ class _Fit:
 
 
 def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -> FitPlan:
-    """How a fit would be cut, and what it would take; nothing but the labels is read."""
+    """Plan a fit from sizes and memory; only the labels are read."""
     samples, store, nodes_per_block = data.samples, options.store, options.nodes_per_block
     if store and not options.overwrite:
-        # A fit that was begun is resumed with the blocks that it has.
+        # A resumed fit must keep the block size of its store.
         stored = (peek_header(store) or {}).get("nodes_per_block")
         nodes_per_block = stored if isinstance(stored, int) and stored > 0 else nodes_per_block
-    # Without a store a Dask array is loaded, and what is in memory here is sent to every worker.
+    # Without a store a Dask array is loaded into memory, and a local array is sent to every worker.
     to_load = isinstance(samples.handle, DaskArray) or (
         isinstance(samples.handle, np.ndarray) and active_client() is not None
     )
@@ -119,7 +119,7 @@ def _sample_facts(samples: Samples, settings: FitSettings, store: str | None) ->
 
 
 def fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) -> FittedModel:
-    """Fit a network, into a store if one is named; finish or load what an equal call left there."""
+    """Fit a network, into a store if one is given; an unfinished store is resumed, a finished one is loaded."""
     started = time.perf_counter()
     check_reachable(location_of(data.samples.handle), "the samples")
     plan = plan_model(settings, data, options)
@@ -143,9 +143,10 @@ def measure_classes(
     options: FitOptions,
     progress: Progress | None = None,
 ) -> tuple[FitJob, FitSummary]:
-    """Every class's location and spread at every node into a store, and no more: for other ways of selecting nodes.
+    """Store every class's location and spread at every node, without selecting nodes.
 
-    The samples are at an address and were scanned before; an equal call resumes one that was stopped.
+    The caller selects nodes by its own rule. The samples must be at an address and scanned already;
+    the same call resumes a store that is unfinished.
     """
     request = ModelRequest(settings=settings, data=data, scan=scan, plan=plan_model(settings, data, options))
     url = str(options.store)
@@ -154,7 +155,7 @@ def measure_classes(
     job = _in_store(_job(request), store)
     job, probes = _probe(job, data.samples.handle, store, verbose=False)
     summary = fit_graphs.fit_blocks(job, data.samples.handle, probes, progress)
-    _warn_of_zero_spreads(summary.source_counts, data.classes, "its samples may all be the same")
+    _warn_of_zero_spreads(summary.source_counts, data.classes, "its samples may all be equal")
     return replace(job, probe_codes=None), summary
 
 
@@ -175,7 +176,7 @@ def _job(request: ModelRequest) -> FitJob:
 
 
 def _in_store(job: FitJob, store: ModelStore) -> FitJob:
-    """The job as the store has it: with the blocks that it was begun with."""
+    """The job with the store's path and the store's block size."""
     plan = job.plan
     if store.header["nodes_per_block"] != plan.nodes_per_block:
         plan = replanned(plan, store.header["nodes_per_block"])
@@ -183,7 +184,7 @@ def _in_store(job: FitJob, store: ModelStore) -> FitJob:
 
 
 def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
-    """Begin or resume the store of this fit, run it, and move the store to its final path."""
+    """Create or resume the store of this fit, run the fit, and move the store to its final path."""
     samples = fit.data.samples
     transaction = Transaction.in_place(lease, "model", fit.request.job, overwrite=overwrite)
     store = open_or_create(transaction.url, transaction.header, fit.request)
@@ -197,7 +198,7 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
     try:
         fitted = _run(fit, _stage(store, samples) if fit.request.staged_bytes else samples.handle, store, lease)
     except InvalidInputError:
-        # Bad samples stay bad; but blocks made from samples that only became unreachable are still useful.
+        # A store of invalid samples is useless, but samples that are only unreachable may be read again later.
         if transaction.header is None and is_reachable(samples.handle):
             transaction.abandon()
         raise
@@ -206,7 +207,7 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
 
 
 def _run(fit: _Fit, handle: SamplesHandle, store: ModelStore | None, lease: Lease | None = None) -> FittedModel:
-    """All blocks, the selection, and with a store its last arrays and its mark."""
+    """Compute all blocks, select nodes, tabulate densities, and finish the store if there is one."""
     job, samples = fit.job, fit.data.samples
     log.info("fitting %d nodes in %d blocks of %d", job.plan.n_nodes, job.plan.n_blocks, job.plan.nodes_per_block)
     job, probes = _probe(job, samples.handle if store is None else handle, store, verbose=fit.verbose)
@@ -216,9 +217,9 @@ def _run(fit: _Fit, handle: SamplesHandle, store: ModelStore | None, lease: Leas
     _warn_of_zero_spreads(
         summary.source_counts,
         fit.data.classes,
-        'one far outlier, or very many inputs, can do that: leave the outlier out, or try normalize="feature"',
+        'one far outlier or very many features can cause this; remove the outlier, or try normalize="feature"',
     )
-    # An array of this process is projected here; what the workers have of it is a copy.
+    # A local array is projected by this process, because workers have only a copy of it.
     local_handle = samples.handle if isinstance(samples.handle, np.ndarray) else handle
     parameters, fallbacks = _select(fit, job, local_handle, summary)
     _log_fallbacks(fit.settings.spread, summary.source_counts, fallbacks)
@@ -255,7 +256,7 @@ def _divergences(summary: FitSummary, n_blocks: int, store: ModelStore | None) -
 
 
 def _info(summary: FitSummary, plan: FitPlan, seconds: float) -> dict[str, Any]:
-    """What a fit did, for people and for benchmarks."""
+    """Counters and timings of a fit, for users and benchmarks."""
     workers = summary.workers
     return {
         "seconds": seconds,
@@ -273,14 +274,14 @@ def _info(summary: FitSummary, plan: FitPlan, seconds: float) -> dict[str, Any]:
 def _probe(
     job: FitJob, samples: SamplesHandle, store: ModelStore | None, *, verbose: bool
 ) -> tuple[FitJob, SamplesHandle | None]:
-    """The job and the few samples that its streaming tasks bracket quantiles with, where the tasks can read them."""
+    """The job with its probe codes, and a handle of the probes: the few samples that bracket quantiles in streaming."""
     plan = job.plan
     if not plan.is_streamed:
         return job, None
     chosen = probe_indices(job.codes, plan.probe_counts)
     job = replace(job, probe_codes=job.codes[chosen])
     if active_client() is None:
-        store = None  # this process's threads find them in its memory
+        store = None  # local threads share the probes in memory
     if store is not None and store.has_all("probes", len(chosen)):
         return job, ZarrAddress(store.url, "probes")
     with progress_bar("probing", shown=verbose) as progress:
@@ -292,7 +293,7 @@ def _probe(
 
 
 def _in_memory_without_store(samples: Samples, store: str | None) -> Samples:
-    """Without a store there is nowhere to copy a Dask array's values to but memory."""
+    """Load a Dask array into memory if there is no store to stage it in."""
     if store is None and isinstance(samples.handle, DaskArray):
         (array,) = dask.compute(samples.handle)
         array = as_declared(array, (samples.n_samples, samples.n_features), samples.dtype.str)
@@ -304,7 +305,7 @@ def _check_range(preprocessing: Preprocessing, scan: SampleScan, n_features: int
     fits = preprocessing.largest * n_features < LARGEST_PRODUCT
     if not (fits and np.isfinite(scan.summary.squares).all()):
         largest = max(np.abs(scan.summary.minimum).max(), np.abs(scan.summary.maximum).max())
-        raise InvalidInputError(f"X has values up to {largest:.3g}, whose products leave float32's range; scale X down")
+        raise InvalidInputError(f"X has values up to {largest:.3g}, whose projections overflow float32; scale X down")
 
 
 def _prior_values(priors: str | tuple[float, ...], counts: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -314,7 +315,9 @@ def _prior_values(priors: str | tuple[float, ...], counts: NDArray[np.int64]) ->
         return np.full(len(counts), 1 / len(counts))
     values = np.asarray(priors, dtype=np.float64)
     if values.shape != (len(counts),):
-        raise InvalidInputError(f"priors has {values.size} values but y has {len(counts)} classes; give one for each")
+        raise InvalidInputError(
+            f"priors has {values.size} values but y has {len(counts)} classes; pass one prior per class"
+        )
     values = values / values.max()
     return values / values.sum()
 
@@ -325,18 +328,18 @@ def _check_usable(summary: FitSummary, classes: NDArray) -> None:
     for label, count in zip(classes, usable, strict=True):
         if count == 0:
             raise InvalidInputError(
-                f"no node tells class {label} from the others: every projection is constant; "
-                "X may hold one sample repeated, or differences too small beside its largest value"
+                f"no node separates class {label} from the others, because every projection is constant; "
+                "check that the samples of X differ, and by more than the rounding of its largest value"
             )
         if count < wanted:
             warn_user(
-                f"class {label} has only {count} usable nodes of the {wanted} asked for; those are used",
+                f"class {label} has only {count} usable nodes of the {wanted} requested; the model uses those",
                 FewUsableNodesWarning,
             )
 
 
 def _warn_of_zero_spreads(source_counts: NDArray[np.int64], classes: NDArray, remedy: str) -> None:
-    """Where most of a class's spreads are within rounding, its nodes are chosen by little more than chance."""
+    """Warn if most spreads of a class are zero within rounding, because its nodes are then chosen almost at random."""
     for label, counts in zip(classes, source_counts, strict=True):
         if 2 * counts[-1] > counts.sum():
             warn_user(
@@ -348,16 +351,16 @@ def _warn_of_zero_spreads(source_counts: NDArray[np.int64], classes: NDArray, re
 def _log_fallbacks(spread: str, source_counts: NDArray[np.int64], bandwidth_fallbacks: dict[str, int]) -> None:
     for name, count in zip(SPREAD_SOURCES, source_counts.sum(axis=0), strict=True):
         if name != spread and count:
-            log.info("%d spreads of %d were zero by %s and came from %s", count, source_counts.sum(), spread, name)
+            log.info("%d of %d spreads were zero by %s, so %s was used", count, source_counts.sum(), spread, name)
     for name, count in bandwidth_fallbacks.items():
         if count:
-            log.info("%d bandwidths of selected nodes needed the fallback of the %s", count, name)
+            log.info("%d bandwidths of selected nodes used the fallback of the %s", count, name)
 
 
 def _select(
     fit: _Fit, job: FitJob, samples: SamplesHandle, summary: FitSummary
 ) -> tuple[NetworkParameters, dict[str, int]]:
-    """The nodes that any class selected, with their training values and bandwidths; and the fallbacks these took."""
+    """The selected nodes of all classes with their training values and bandwidths, and how many fallbacks were used."""
     chosen = summary.top.nodes
     nodes = np.unique(chosen[chosen != NO_NODE])
     weights = weight_rows(job.seed, nodes, job.plan.n_features)
@@ -368,7 +371,7 @@ def _select(
 
 
 def _needs_staging(handle: SamplesHandle) -> bool:
-    """Whether workers could not read the samples from where they are."""
+    """Whether the samples must be copied into the store, because workers cannot read them otherwise."""
     return isinstance(handle, DaskArray) or (isinstance(handle, np.ndarray) and active_client() is not None)
 
 

@@ -83,7 +83,7 @@ def test_the_extras_of_the_image_exist():
 def test_dockerignore_lets_through_what_is_copied_and_nothing_else():
     ignored = (ROOT / ".dockerignore").read_text()
     copied = {path.relative_to(ROOT) for path in copied_files()}
-    assert Path("fxdask/published/mnist.csv") in copied
+    assert Path("fxdask/experiment/published/mnist.csv") in copied
     needed = {path for path in copied if "__pycache__" not in path.parts}
     assert [path for path in needed if not let_through(path, ignored)] == []
     others = {Path(name) for name in (".venv/bin/python", ".git/config", "model.zarr/zarr.json", "tests/conftest.py")}
