@@ -54,3 +54,13 @@ def test_contributing_lists_every_file():
     listed = re.findall(r"^ {2,6}(\w+\.py)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     modules = [path.name for path in (ROOT / "fxdask").rglob("*.py") if not path.name.startswith("__")]
     assert sorted(listed) == sorted(modules)
+
+
+def test_contributing_names_only_what_exists():
+    """Every "`folder/file.py`: `name`" in CONTRIBUTING.md is a name of that module."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`([\w/]+)\.py`: `(\w+)`", text)
+    assert len(named) > 40
+    for path, name in named:
+        module = importlib.import_module("fxdask." + path.replace("/", "."))
+        assert hasattr(module, name), f"{path}.py has no {name}"

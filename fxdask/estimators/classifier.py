@@ -25,9 +25,10 @@ from fxdask.kernels.weights import weight_rows
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.store.paths import store_url
 from fxdask.workflows.data import as_labels, as_samples, encode_labels, is_remote
-from fxdask.workflows.fit import FitOptions, fit_model, plan_model
+from fxdask.workflows.fit import fit_model
 from fxdask.workflows.model import FittedModel, TrainingData
 from fxdask.workflows.persistence import stored_seed
+from fxdask.workflows.plan import FitOptions, plan_model
 from fxdask.workflows.respond import respond
 from fxdask.workflows.settings import FitSettings
 

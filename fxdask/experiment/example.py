@@ -31,8 +31,8 @@ from fxdask.experiment.seeds import (
 from fxdask.tasks.reading import read_range
 from fxdask.tasks.respond import ResponseOptions, ResponsePoints
 from fxdask.workflows.data import as_samples
-from fxdask.workflows.fit import FitOptions, plan_model
 from fxdask.workflows.model import TrainingData
+from fxdask.workflows.plan import FitOptions, plan_model
 from fxdask.workflows.settings import FitSettings
 
 __all__ = ["Example", "make_example", "read_example", "write_example"]

@@ -29,8 +29,9 @@ from fxdask.store.model import ModelStore
 from fxdask.store.retry import writing
 from fxdask.tasks.job import FitJob
 from fxdask.workflows.data import as_samples
-from fxdask.workflows.fit import FitOptions, measure_classes
+from fxdask.workflows.measure import measure_classes
 from fxdask.workflows.model import TrainingData
+from fxdask.workflows.plan import FitOptions
 from fxdask.workflows.settings import FitSettings
 
 __all__ = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -115,9 +116,22 @@ def _filled(
 class _SampleColumns:
     """The part that both kinds of columns share: reading the job's samples tile by tile."""
 
-    def __init__(self, job: FitJob, samples: Source, probes: Source | None, counters: TaskCounters) -> None:
-        self._job, self._samples, self._probes, self._counters = job, samples, probes, counters
+    def __init__(
+        self,
+        job: FitJob,
+        samples: Source,
+        block: NodeBlock,
+        counters: TaskCounters,
+        probes: Source | None = None,
+    ) -> None:
+        self._job, self._samples, self._probes = job, samples, probes
+        self._block, self._counters = block, counters
         self._scratch = job_cache(job).scratch
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns in the block."""
+        return self._block.n_nodes
 
     def _reader(self, codes: NDArray[np.integer]) -> TileReader:
         return TileReader(
@@ -155,23 +169,15 @@ class _SampleColumns:
 class ProjectedNodes(_SampleColumns):
     """The projections of all samples onto a block of random nodes."""
 
-    def __init__(
-        self,
-        job: FitJob,
-        samples: Source,
-        block: NodeBlock,
-        counters: TaskCounters,
-        probes: Source | None = None,
-    ) -> None:
-        super().__init__(job, samples, probes, counters)
-        self._block = block
-        self.weights = weight_block(job.seed, block.start, block.stop, job.plan.n_features)
-        self.tolerance = node_tolerance(self.weights, job.preprocessing.largest)
+    @cached_property
+    def weights(self) -> NDArray[np.float32]:
+        """(node, feature) weights of the block."""
+        return weight_block(self._job.seed, self._block.start, self._block.stop, self._job.plan.n_features)
 
-    @property
-    def n_columns(self) -> int:
-        """Number of nodes in the block."""
-        return self._block.n_nodes
+    @cached_property
+    def tolerance(self) -> NDArray[np.float64]:
+        """(node,) spread at or below which a node is treated as constant."""
+        return node_tolerance(self.weights, self._job.preprocessing.largest)
 
     def bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """(row,) largest possible sum of absolute products, with 1 % added for rounding."""
@@ -213,23 +219,10 @@ class ProjectedNodes(_SampleColumns):
 class FeatureColumns(_SampleColumns):
     """A block of features of the data, preprocessed but not projected."""
 
-    def __init__(
-        self,
-        job: FitJob,
-        samples: Source,
-        block: NodeBlock,
-        counters: TaskCounters,
-        probes: Source | None = None,
-    ) -> None:
-        super().__init__(job, samples, probes, counters)
-        self._block = block
-        # A feature is a projection onto a weight of one.
-        self.tolerance = node_tolerance(np.ones((block.n_nodes, 1), np.float32), job.preprocessing.largest)
-
-    @property
-    def n_columns(self) -> int:
-        """Number of features in the block."""
-        return self._block.n_nodes
+    @cached_property
+    def tolerance(self) -> NDArray[np.float64]:
+        """(feature,) spread at or below which a feature is treated as constant: that of a weight of one."""
+        return node_tolerance(np.ones((self.n_columns, 1), np.float32), self._job.preprocessing.largest)
 
     def bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """(row,) largest absolute preprocessed value, with 1 % added for rounding."""
