@@ -255,5 +255,5 @@ def test_a_missing_s3_package_is_reported_with_its_install_command(call):
     code = f"import sys; sys.modules['s3fs'] = None; import fxdask; fxdask.{call}"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "s3://bucket/a" in run.stderr.splitlines()[-1]
-    assert "needs a package that is not here" in run.stderr.splitlines()[-1]
+    assert "needs a package that is not installed" in run.stderr.splitlines()[-1]
     assert run.stderr.splitlines()[-1].endswith("pip install 'fxdask[s3]'")
