@@ -31,7 +31,7 @@ __version__ = version("fxdask")
 
 
 def __getattr__(name: str) -> Any:
-    """The experiment is imported when it is first used: it needs matplotlib, which workers and other calls do not."""
+    """Import the experiment on first use, because it loads matplotlib, which other calls and workers do not need."""
     if name in ("Reproduction", "reproduce"):
         return getattr(import_module("fxdask.experiment.reproduce"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

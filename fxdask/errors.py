@@ -1,7 +1,8 @@
-"""Every exception and warning that fxdask raises of its own accord."""
+"""Every exception and warning class of fxdask, and the function that issues the warnings."""
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -27,68 +28,68 @@ __all__ = [
 
 
 class FxdaskError(Exception):
-    """Base of every error that fxdask raises on purpose."""
+    """Base class of all errors that fxdask raises."""
 
 
 class InvalidInputError(FxdaskError, ValueError):
-    """Samples, labels or parameters that no model can be made from."""
+    """Samples, labels or parameters are invalid."""
 
 
 class StoreExistsError(FxdaskError, FileExistsError):
-    """The store holds something else than what this call would write."""
+    """The path is in use, or holds something else than this call would write."""
 
 
 class StoreFormatError(FxdaskError, ValueError):
-    """The folder is no fxdask store, or one of a format this version cannot read."""
+    """The folder is not an fxdask store, is damaged, or has a format that this version cannot read."""
 
 
 class StoreUnfinishedError(FxdaskError):
-    """The store was begun but never finished."""
+    """The store was started but not finished."""
 
 
 class StoreReadError(FxdaskError, OSError):
-    """A store could not be read, though nothing says that it is damaged."""
+    """Reading a store failed, without a sign of damage."""
 
 
 class StoreWriteError(FxdaskError, OSError):
-    """A write into a store failed; what was written before stays usable."""
+    """Writing to a store failed; chunks written earlier remain usable."""
 
 
 class DiskSpaceError(FxdaskError, OSError):
-    """The job needs more room than the disk has."""
+    """The job needs more disk space than is free."""
 
 
 class MemoryPlanError(FxdaskError, MemoryError):
-    """No way of cutting the job fits into the memory that there is."""
+    """No plan for the job fits into the available memory."""
 
 
 class ClusterError(FxdaskError):
-    """The Dask cluster cannot be reached or has nobody to work."""
+    """The Dask cluster cannot be reached, has no workers, or its workers cannot run the job."""
 
 
 class DataUnavailableError(FxdaskError, OSError):
-    """A data set is neither on this machine nor to be had from the network."""
+    """A data set is not on this machine and could not be downloaded."""
 
 
 class WeightStreamError(FxdaskError):
-    """This NumPy draws other random weights than the one that made the store."""
+    """This NumPy draws different random weights than the one that wrote the store."""
 
 
 class FewUsableNodesWarning(UserWarning):
-    """Fewer nodes than asked for separate the classes at all."""
+    """Fewer nodes than requested separate the classes."""
 
 
 class VersionMismatchWarning(UserWarning):
-    """A worker has other libraries than the process that sends it work."""
+    """A worker has different library versions than this process."""
 
 
 class ZeroSpreadWarning(UserWarning):
-    """A class counts as constant at most of the nodes."""
+    """A class is treated as constant at most of the nodes."""
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
-    """Warn at the line outside of fxdask that made the call, however deep inside fxdask the warning arises."""
-    package = str(Path(__file__).parent)
+    """Issue a warning that points at the line of the caller's code that called fxdask."""
+    package = f"{Path(__file__).parent}{os.sep}"
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(package):
         level, frame = level + 1, frame.f_back

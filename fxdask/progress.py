@@ -17,9 +17,9 @@ __all__ = ["progress_bar"]
 def progress_bar(
     title: str, *, shown: bool, unit: str | None = None, n_units: int = 0
 ) -> Iterator[Callable[[int, int], None] | None]:
-    """A function of (done, in all) that draws a bar while a terminal is watching; None where none is wanted.
+    """Yield a function of (done, total) that draws a progress bar; None if not ``shown``.
 
-    With a ``unit``, of which there are ``n_units`` in all, the bar tells how many of them are done in a second.
+    With a ``unit``, of which there are ``n_units`` in total, the bar also shows the rate per second.
     """
     if not shown:
         yield None

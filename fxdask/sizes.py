@@ -1,4 +1,4 @@
-"""Blocks, tiles, row ranges, and bytes in words: integers only."""
+"""Sizes of blocks, tiles and row ranges, and byte counts as text: integer arithmetic only."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ LOOKUPS_PER_STEP = 2**18
 
 @dataclass(frozen=True)
 class TileShape:
-    """The fixed shape of one matrix product: part of the store's format.
+    """The fixed shape of one matrix product; it is part of the store format.
 
-    Products of other shapes round differently, so every product has this one.
+    All products have the same shape because the shape affects how they are rounded.
     """
 
     nodes: int
@@ -48,7 +48,7 @@ class TileShape:
 
 @dataclass(frozen=True)
 class NodeBlock:
-    """A contiguous range of nodes: one task, one chunk in every array with a node axis."""
+    """A contiguous range of nodes: one task, and one chunk of every array with a node axis."""
 
     index: int
     start: int
@@ -56,15 +56,15 @@ class NodeBlock:
 
     @property
     def n_nodes(self) -> int:
-        """How many nodes the block holds."""
+        """Number of nodes in the block."""
         return self.stop - self.start
 
 
 def tile_shape(n_features: int, n_samples: int = 0) -> TileShape:
-    """The shape of every product of this size.
+    """The product shape for this number of features and samples.
 
-    Halved while the operands would be too wide; with fewer nodes where there are so many samples
-    that a worker could not hold the values of more.
+    Many features halve both sides, which bounds the operands. Many samples halve the nodes, which
+    bounds the values that a worker holds.
     """
     nodes, samples, width = FULL_TILE_NODES, FULL_TILE_SAMPLES, WIDEST_FULL_TILE
     while n_features > width and nodes > SMALLEST_TILE_NODES:
@@ -76,28 +76,28 @@ def tile_shape(n_features: int, n_samples: int = 0) -> TileShape:
 
 
 def padded_length(total: int, start: int = 0, most: int | None = None) -> int:
-    """Rows of the product tile from ``start`` on: all of a tile, or the rest rounded up to whole vectors.
+    """Rows of the tile that begins at ``start``: ``most``, or the remainder rounded up to a multiple of LANES.
 
-    It depends on the totals alone, so the last, shorter tile is the same for every cutting too.
+    The result depends on ``total`` only, so the shorter last tile is the same for every block size.
     """
     rest = -(-(total - start) // LANES) * LANES
     return rest if most is None else min(most, rest)
 
 
 def rows_per_read(n_features: int) -> int:
-    """Samples per read: whole tiles, about 16 MiB as float32, the same for every chunking of the data."""
+    """Samples per read: whole tiles of about 16 MiB as float32, whatever the chunks of the data."""
     samples = tile_shape(n_features).samples
     return samples * max(1, BYTES_PER_READ // (4 * n_features * samples))
 
 
 def row_ranges(n_rows: int, per_range: int) -> Iterator[tuple[int, int]]:
-    """Consecutive (start, stop) ranges that cover ``n_rows``."""
+    """Consecutive (start, stop) ranges that cover ``n_rows`` rows."""
     for start in range(0, n_rows, per_range):
         yield start, min(start + per_range, n_rows)
 
 
 def format_bytes(count: float) -> str:
-    """A byte count for people: 3.1 GiB."""
+    """A byte count as text, such as 3.1 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -106,16 +106,16 @@ def format_bytes(count: float) -> str:
 
 
 def packed_tile(n_nodes: int, tile: TileShape) -> TileShape:
-    """The shape of a fit's products with few selected nodes: all of them in one tile."""
+    """The product shape for the selected nodes during a fit: all nodes in one tile."""
     return TileShape(padded_length(n_nodes), tile.samples)
 
 
 def scoring_tile(n_nodes: int, n_features: int) -> TileShape:
-    """The shape of scoring's products: half the samples of a fit's tile, so that they stay in the cache."""
+    """The product shape for scoring: half the samples of a fit's tile, which then fit into the CPU cache."""
     return TileShape(-(-n_nodes // SCORE_LANES) * SCORE_LANES, tile_shape(n_features).samples // 2)
 
 
 def rows_per_step(n_features: int, n_used: int) -> int:
-    """Samples whose densities are looked up together, at ``n_used`` nodes: enough that a call has much to do."""
+    """Samples per density lookup at ``n_used`` nodes: whole tiles, enough to outweigh the cost of a call."""
     per_tile = scoring_tile(n_used, n_features).samples
     return per_tile * max(1, LOOKUPS_PER_STEP // (n_used * per_tile))

@@ -1,7 +1,7 @@
-"""Train the network on scikit-learn's 8x8 digits and score the held-out ones, store to store.
+"""Train the network on scikit-learn's 8x8 digits, and score a held-out test set from store to store.
 
-Run by scripts/run. With a folder as argument the stores are kept there, and a second run loads the
-models instead of fitting them again; otherwise a new temporary folder is used.
+scripts/run runs it. A folder as argument keeps the stores, and a second run then loads the models
+instead of fitting them again. Without an argument, a new temporary folder is used.
 """
 
 import argparse
@@ -20,7 +20,7 @@ N_SELECTED = 10
 
 
 def chosen_folder() -> Path:
-    """Give the folder for the stores: the argument, or a new temporary one."""
+    """Return the folder for the stores: the argument, or a new temporary one."""
     parser = argparse.ArgumentParser(prog="scripts/run", description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, help="where to keep the stores")
     folder = parser.parse_args().folder or Path(tempfile.mkdtemp(prefix="fxdask-digits-"))
@@ -29,13 +29,13 @@ def chosen_folder() -> Path:
 
 
 def split_digits() -> list[np.ndarray]:
-    """Give X_train, X_test, y_train and y_test, with each digit's share the same in both parts."""
+    """Return X_train, X_test, y_train and y_test, with equal shares of each digit in both parts."""
     X, y = load_digits(return_X_y=True)
     return train_test_split(X, y, stratify=y, random_state=0)
 
 
 def train(criterion: str, X: np.ndarray, y: np.ndarray, store: Path) -> None:
-    """Fit into a store, where an earlier fit of the same data and parameters is loaded or resumed."""
+    """Fit into a store; an earlier fit of the same data and parameters is loaded or resumed."""
     classifier = fxdask.FisherNetworkClassifier(
         n_nodes=N_NODES, n_selected=N_SELECTED, criterion=criterion, store=store
     )
@@ -43,14 +43,14 @@ def train(criterion: str, X: np.ndarray, y: np.ndarray, store: Path) -> None:
 
 
 def print_table(rows: list[tuple[str, str, str, str]]) -> None:
-    """Print rows with each column as wide as its longest cell."""
+    """Print rows as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def main() -> None:
-    """Train and score under each criterion, and print the accuracies and where the stores are."""
+    """Train and score with each criterion, and print the accuracies and the paths of the stores."""
     folder = chosen_folder()
     X_train, X_test, y_train, y_test = split_digits()
     test_samples = folder / "test-samples.zarr"
@@ -61,7 +61,7 @@ def main() -> None:
     for criterion in ("extended_fisher", "fisher"):
         model, scores = folder / f"model-{criterion}.zarr", folder / f"scores-{criterion}.zarr"
         train(criterion, X_train, y_train, model)
-        # By the model's path, as a later process would do it. Scores of an earlier run are replaced.
+        # The model is passed as a path, as another process would do; scores of an earlier run are replaced.
         result = fxdask.batch_score(model, test_samples, scores, y_test, overwrite=True)
         rows.append((criterion, f"{result.accuracy:.2%}", str(model), str(scores)))
     print_table(rows)

@@ -26,7 +26,7 @@ with contextlib.suppress(AttributeError):  # other C libraries have no such sett
 
 @pytest.fixture(scope="session")
 def two_blobs():
-    """240 samples of two classes with one mean and different variances: what the plain Fisher criterion cannot see."""
+    """240 samples of two classes with equal means and different variances, which Fisher's criterion cannot separate."""
     rng = np.random.default_rng(5)
     X = rng.standard_normal((240, 6)).astype(np.float32)
     y = np.arange(240) % 2
@@ -36,7 +36,7 @@ def two_blobs():
 
 @pytest.fixture(scope="session")
 def three_blobs():
-    """300 samples of three classes that differ in mean and spread, labelled by words."""
+    """300 samples of three classes that differ in mean and spread, with text labels."""
     rng = np.random.default_rng(6)
     codes = np.arange(300) % 3
     X = rng.standard_normal((300, 5)) * (1 + codes[:, None]) + 4 * codes[:, None]
@@ -45,29 +45,29 @@ def three_blobs():
 
 @pytest.fixture
 def wide(tmp_path, monkeypatch):
-    """A model, and a test set of 40 chunks that are scored one by one."""
+    """A model, and a test set of 40 chunks, each scored by its own task."""
     monkeypatch.setattr(score_plan, "BYTES_PER_TASK", 1)
     return wide_in(tmp_path)
 
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A disk of 4 MiB, which is soon full."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
+    """A disk of 4 MiB, which a test can fill."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("this machine does not let a test mount a tmpfs")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+        pytest.skip("a tmpfs cannot be mounted on this machine")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--cluster", action="store_true", help="only the tests of clusters, with a list of their groups")
+    parser.addoption("--cluster", action="store_true", help="run only the cluster tests, and list their groups")
     parser.addoption(
         "--full",
         action="store_true",
-        help="all twenty seeds of the runs whose workers are killed, every moment at which others are, and more",
+        help="run the long tests too, such as twenty seeds of jobs whose workers are killed",
     )
     parser.addoption(
         "--order",
@@ -92,7 +92,7 @@ def ordered(items, words):
     """
     if words == "given":
         # Tests of clusters wait more than they work, so they run beside others and not at the end, alone.
-        return sorted(items, key=lambda item: not is_of_cluster(item.path))
+        return sorted(items, key=lambda item: not is_cluster_test(item.path))
     if words == "reverse":
         return items[::-1]
     files = {}
@@ -107,22 +107,22 @@ def ordered(items, words):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out what takes long unless all was asked for, and with --cluster all that is not of clusters."""
-    kept, left_out = [], []
+    """Deselect long tests unless --full is given, and all but the cluster tests if --cluster is given."""
+    kept, deselected = [], []
     for item in items:
-        wanted = is_of_cluster(item.path) or not config.getoption("--cluster")
+        wanted = is_cluster_test(item.path) or not config.getoption("--cluster")
         short = config.getoption("--full") or item.get_closest_marker("full") is None
-        (kept if wanted and short else left_out).append(item)
+        (kept if wanted and short else deselected).append(item)
     items[:] = ordered(kept, config.getoption("--order"))
-    config.hook.pytest_deselected(items=left_out)
+    config.hook.pytest_deselected(items=deselected)
 
 
-def is_of_cluster(path):
+def is_cluster_test(path):
     return path.parent.name == "cluster"
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Which groups of cluster tests ran, and why others did not."""
+    """List the groups of cluster tests, and why tests were skipped."""
     if not config.getoption("--cluster"):
         return
     groups = {}
@@ -135,8 +135,8 @@ def pytest_terminal_summary(terminalreporter, config):
                     reasons.add(report.longrepr[2].removeprefix("Skipped: "))
     terminalreporter.section("groups of cluster tests")
     for name, (counts, reasons) in sorted(groups.items()):
-        told = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        terminalreporter.write_line(f"{name:24} {told}{''.join(f'; {reason}' for reason in sorted(reasons))}")
+        outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+        terminalreporter.write_line(f"{name:24} {outcomes}{''.join(f'; {reason}' for reason in sorted(reasons))}")
     skipped = sum(counts["skipped"] > 0 for counts, _ in groups.values())
     terminalreporter.write_line(f"{len(groups)} groups, {skipped} with tests that this machine cannot run")
 

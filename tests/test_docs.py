@@ -1,4 +1,4 @@
-"""What the documentation shows is run."""
+"""Run the examples of the documentation, and compare its lists with the code."""
 
 import doctest
 import importlib
@@ -28,13 +28,13 @@ ROOT = Path(__file__).parent.parent
         "fxdask.workflows.score",
     ],
 )
-def test_examples_in_docstrings(module):
+def test_examples_in_docstrings_run(module):
     result = doctest.testmod(importlib.import_module(module))
     assert result.attempted > 0
     assert result.failed == 0
 
 
-def test_the_python_example_of_the_readme(tmp_path, monkeypatch, capsys):
+def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(compile(example, "README.md", "exec"), {})
@@ -54,3 +54,13 @@ def test_contributing_lists_every_file():
     listed = re.findall(r"^ {2,6}(\w+\.py)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
     modules = [path.name for path in (ROOT / "fxdask").rglob("*.py") if not path.name.startswith("__")]
     assert sorted(listed) == sorted(modules)
+
+
+def test_contributing_names_only_what_exists():
+    """Every "`folder/file.py`: `name`" in CONTRIBUTING.md is a name of that module."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = re.findall(r"`([\w/]+)\.py`: `(\w+)`", text)
+    assert len(named) > 40
+    for path, name in named:
+        module = importlib.import_module("fxdask." + path.replace("/", "."))
+        assert hasattr(module, name), f"{path}.py has no {name}"

@@ -1,4 +1,4 @@
-"""The scripts that make the environment: what they refuse, and what an interruption leaves behind."""
+"""The scripts that create the environment: errors, interruptions and extras."""
 
 import json
 import os
@@ -18,7 +18,7 @@ STAMP = "tests/deploy/checked.sha256"
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A copy of what the environment depends on, in a folder with a space in its name."""
+    """A copy of the files that the environment depends on, in a folder with a space in its name."""
     copy = tmp_path / "a copy"
     (copy / "scripts").mkdir(parents=True)
     shutil.copy(ROOT / "pyproject.toml", copy)
@@ -33,22 +33,22 @@ def checkout(tmp_path):
 
 
 def fake_python(folder, condition, action):
-    """A command that is this Python, but for calls whose words meet a condition."""
+    """A command that runs this Python, except for calls whose arguments match a shell pattern."""
     command = folder / "bin" / "python3"
     command.parent.mkdir()
     command.write_text(f'#!/bin/sh\ncase "$*" in {condition}) {action};; esac\nexec "{sys.executable}" "$@"\n')
     command.chmod(0o755)
-    # The interpreter gives its real path to the script, which would pass the fake by.
+    # The script asks Python for its real path, which would bypass the fake command.
     script = folder / "scripts" / "environment"
     script.write_text(script.read_text().replace("print(sys.executable)", f"print({json.dumps(str(command))})"))
     return command
 
 
 def quick_python(checkout):
-    """A Python whose environments are made at once: their own Python only writes down what it is told to do."""
-    told = checkout / "told.txt"
+    """A Python that creates environments at once; their Python only logs its arguments."""
+    log = checkout / "calls.txt"
     inner = f"""#!/bin/sh
-echo "$*" >>"{told}"
+echo "$*" >>"{log}"
 case "$*" in
 *"${{SLEEP_AT:-nothing}}"*) exec sleep 60;;
 *deploy_digest*) exec "{sys.executable}" "$@";;
@@ -62,12 +62,12 @@ esac
 
 
 def installed(checkout, *options, script="environment", **variables):
-    """Run a script -> the extras of each environment that it made."""
-    told = checkout / "told.txt"
-    told.write_text("")
+    """Run a script -> the extras of each environment that it created."""
+    log = checkout / "calls.txt"
+    log.write_text("")
     done = environment(checkout, *options, script=script, PYTHON=str(checkout / "bin" / "python3"), **variables)
     assert done.returncode == 0, done.stderr
-    return re.findall(r"-e \.\[(.*)\]", told.read_text())
+    return re.findall(r"-e \.\[(.*)\]", log.read_text())
 
 
 def environment(checkout, *options, script="environment", **variables):
@@ -80,7 +80,7 @@ def environment(checkout, *options, script="environment", **variables):
     )
 
 
-def test_no_python(checkout, tmp_path):
+def test_a_missing_python_is_explained_in_one_sentence(checkout, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("bash", "dirname", "env"):
@@ -90,7 +90,7 @@ def test_no_python(checkout, tmp_path):
     assert done.stderr == "No Python 3.11 or newer was found; install one, or set PYTHON to its path.\n"
 
 
-def test_a_python_that_does_not_run(checkout):
+def test_a_python_that_does_not_run_is_refused(checkout):
     done = environment(checkout, PYTHON="/bin/false")
     assert done.returncode == 1
     assert done.stderr == "PYTHON is set to /bin/false, which does not run as Python 3.11 or newer.\n"
@@ -106,8 +106,8 @@ def test_a_missing_venv_module_is_explained_in_one_sentence(checkout):
     assert len(done.stderr.splitlines()) == 1
 
 
-def interrupt(checkout, command, begun, **variables):
-    """Start the script, and stop it with all its processes once it has begun what it is stopped at."""
+def interrupt(checkout, command, started, **variables):
+    """Start the script, and terminate it with all its processes once ``started()`` is true."""
     process = subprocess.Popen(
         [checkout / "scripts" / "environment"],
         env={**os.environ, "PYTHON": str(command), **variables},
@@ -116,15 +116,15 @@ def interrupt(checkout, command, begun, **variables):
         start_new_session=True,
     )
     for _ in range(200):
-        if begun():
+        if started():
             break
         time.sleep(0.05)
-    assert begun(), "the build has begun"
+    assert started(), "the build has not started"
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(timeout=30) != 0
 
 
-def test_an_interrupted_build_leaves_nothing(checkout):
+def test_an_interrupted_build_leaves_no_files(checkout):
     command = fake_python(checkout, "*'-m venv'*", "sleep 60")
     interrupt(checkout, command, lambda: list(checkout.glob(".venv-build.*")))
     assert not list(checkout.glob(".venv-build.*"))
@@ -132,15 +132,15 @@ def test_an_interrupted_build_leaves_nothing(checkout):
 
 
 @pytest.mark.parametrize("step", ["pip install", "-e .[dev]", "compileall"])
-def test_a_build_that_is_interrupted_at_a_later_step_leaves_nothing(checkout, step):
-    command, told = quick_python(checkout), checkout / "told.txt"
-    interrupt(checkout, command, lambda: told.exists() and step in told.read_text(), SLEEP_AT=step)
+def test_a_build_interrupted_at_a_later_step_leaves_no_files(checkout, step):
+    command, log = quick_python(checkout), checkout / "calls.txt"
+    interrupt(checkout, command, lambda: log.exists() and step in log.read_text(), SLEEP_AT=step)
     assert not list(checkout.glob(".venv-build.*"))
     assert not (checkout / ".venv").exists()
-    assert installed(checkout) == ["dev"], "the next call makes it"
+    assert installed(checkout) == ["dev"], "the next call creates it"
 
 
-def test_somebody_elses_environment_is_left_alone(checkout):
+def test_an_environment_not_made_by_the_script_is_kept(checkout):
     (checkout / ".venv").mkdir()
     (checkout / ".venv" / "mine.txt").write_text("keep")
     done = environment(checkout, PYTHON=sys.executable)
@@ -149,7 +149,7 @@ def test_somebody_elses_environment_is_left_alone(checkout):
     assert (checkout / ".venv" / "mine.txt").read_text() == "keep"
 
 
-def test_packages_that_check_deploy_come_only_when_needed(checkout):
+def test_the_extra_deploy_checks_is_installed_only_when_needed(checkout):
     quick_python(checkout)
     assert installed(checkout) == ["dev"]
     assert installed(checkout) == [], "nothing changed"
@@ -161,7 +161,7 @@ def test_packages_that_check_deploy_come_only_when_needed(checkout):
     assert installed(checkout, "--deploy-checks") == []
 
 
-def test_packages_that_check_deploy_come_without_a_stamp_and_on_demand(checkout):
+def test_the_extra_deploy_checks_is_installed_without_a_stamp_and_on_demand(checkout):
     quick_python(checkout)
     assert installed(checkout, "--deploy-checks") == ["dev,deploy-checks"]
     shutil.rmtree(checkout / os.readlink(checkout / ".venv"))
@@ -190,33 +190,33 @@ def test_deploy_checked_writes_the_stamp_only_if_the_tests_pass(checkout):
     done = environment(checkout, script="deploy-checked", PYTHON=str(command), PYTEST_STATUS="1")
     assert done.returncode == 1
     assert (checkout / STAMP).read_text() == before
-    assert installed(checkout, script="deploy-checked") == [], "the environment is there"
-    assert "-m pytest tests/deploy\n" in (checkout / "told.txt").read_text()
+    assert installed(checkout, script="deploy-checked") == [], "the environment exists"
+    assert "-m pytest tests/deploy\n" in (checkout / "calls.txt").read_text()
     assert (checkout / STAMP).read_text() != before
     shutil.rmtree(checkout / os.readlink(checkout / ".venv"))
     assert installed(checkout) == ["dev"], "the change is checked"
 
 
 @pytest.mark.parametrize("script", ["run", "test", "bench", "environment", "deploy-checked"])
-def test_scripts_can_be_run(script):
+def test_scripts_are_executable(script):
     assert os.access(ROOT / "scripts" / script, os.X_OK)
 
 
 @pytest.mark.parametrize(
-    ("words", "passed_on"),
+    ("arguments", "passed_on"),
     [
         ([], "-n logical --maxprocesses 2 --dist loadfile --no-loadscope-reorder"),
         (["tests/kernels", "-k", "density", "-s"], "tests/kernels -k density -s"),
     ],
 )
-def test_arguments_of_the_tests_are_those_of_pytest(checkout, words, passed_on):
+def test_arguments_are_passed_on_to_pytest(checkout, arguments, passed_on):
     shutil.copy(ROOT / "scripts" / "test", checkout / "scripts")
     (checkout / "scripts" / "environment").write_text("#!/bin/sh\necho echo\n")
-    done = subprocess.run([checkout / "scripts" / "test", *words], capture_output=True, text=True, check=True)
+    done = subprocess.run([checkout / "scripts" / "test", *arguments], capture_output=True, text=True, check=True)
     assert done.stdout == f"-m pytest {passed_on}\n"
 
 
-def test_the_example_on_digits(tmp_path):
+def test_the_digits_example_runs_twice(tmp_path):
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, ROOT / "scripts" / "digits.py", tmp_path], capture_output=True, text=True, check=True

@@ -1,8 +1,8 @@
 """Fit on workers that Slurm starts.
 
 Edit the three lines below, then run this with a Python that all machines see under the same path and that has fxdask
-and dask-jobqueue. It starts the workers as jobs, fits, and ends them. A job that ends before the fit does is replaced,
-and if this program ends before the fit does, the same call goes on from what the store has.
+and dask-jobqueue. It starts the workers as jobs, fits, and ends them. A job that ends before the fit is replaced. If
+this program ends before the fit, the same call resumes from the store.
 """
 
 import signal
@@ -18,27 +18,27 @@ from distributed import Client, Security
 import fxdask
 
 # --- Edit these three lines ---
-QUEUE, ACCOUNT = "compute", None  # EDIT 1 of 3: the partition, and who pays (None: what Slurm takes by itself)
-JOBS = 4  # EDIT 2 of 3: how many jobs, each of them one worker
+QUEUE, ACCOUNT = "compute", None  # EDIT 1 of 3: the partition and the account (None: Slurm's default)
+JOBS = 4  # EDIT 2 of 3: the number of jobs, with one worker each
 SAMPLES, LABELS, MODEL = "/shared/X.zarr", "/shared/y.npy", "/shared/model.zarr"  # EDIT 3 of 3: seen by all machines
-# --- What follows may stay as it is ---
+# --- The rest needs no changes ---
 
 NODES, SELECTED = 10_000, 10
-CORES = 4  # of a job, and so many tasks at a time
+CORES = 4  # of a job; it runs as many tasks at a time
 MEMORY = "16 GiB"  # of a job's worker
 MINUTES = 240  # that a job may run
 INTERFACE = None  # the network interface, such as "ib0", where machines have more than one
-SECONDS_BETWEEN_LOOKS = 30  # at whether all jobs are there
+SECONDS_BETWEEN_LOOKS = 30  # between checks that all jobs run
 
-NANNY_MEBIBYTES = 512  # for the process that watches the worker, and for what a worker takes between two looks
-SECONDS_TO_LEAVE = 300  # before Slurm would end the job, a worker hands its results over and leaves
+NANNY_MEBIBYTES = 512  # for the nanny process, and for what a worker allocates between two checks of its memory
+SECONDS_TO_LEAVE = 300  # a worker hands its results over and leaves this long before Slurm ends the job
 
 
 def slurm_cluster() -> SLURMCluster:
-    """A scheduler in this process, and jobs that are workers; nothing is submitted yet.
+    """A scheduler in this process, whose jobs are workers; no job is submitted yet.
 
-    Other users of the machines reach its ports, so all of it speaks TLS, with certificates made for this run. Their
-    files lie beside the model, readable by their owner alone.
+    Other users of the machines reach its ports, so all connections use TLS, with certificates created for this run.
+    Their files are beside the model, readable only by their owner.
     """
     beside_model = Path(MODEL).absolute().parent
     return SLURMCluster(
@@ -57,14 +57,14 @@ def slurm_cluster() -> SLURMCluster:
         shared_temp_directory=str(beside_model),
         log_directory=str(beside_model / "slurm-logs"),
         local_directory="${TMPDIR:-/tmp}",  # the job's own disk; its shell fills this in
-        death_timeout=120,  # a worker whose scheduler is gone does not stay until its time is over
+        death_timeout=120,  # a worker without its scheduler ends before its time limit
         worker_extra_args=["--lifetime", f"{MINUTES * 60 - SECONDS_TO_LEAVE}s", "--lifetime-stagger", "60s"],
     )
 
 
 @contextmanager
 def jobs_replaced(cluster: SLURMCluster):
-    """As many jobs as were asked for, for the length of the block: one that ends is followed by another."""
+    """Keep the number of jobs constant during the block, by replacing jobs that end."""
     done = threading.Event()
 
     def look() -> None:
@@ -93,8 +93,8 @@ def main() -> fxdask.FisherNetworkClassifier:
 
 
 if __name__ == "__main__":
-    # kill, and Slurm where this is a job itself, end a program at once; this way it ends its jobs first. After Ctrl-C,
-    # which dask-jobqueue takes for a good end, it tells the same.
+    # kill, and Slurm if this is a job itself, would end the program before it can end its jobs. Ctrl-C is handled in
+    # the same way, because dask-jobqueue would treat it as a normal end.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit("told to end; the same call goes on from the store"))
     main()

@@ -1,8 +1,8 @@
-"""A Dask cluster on machines that SSH reaches: it lasts until Ctrl-C.
+"""Start a Dask cluster on machines reached by SSH, and stop it on Ctrl-C.
 
     python deploy/ssh/cluster.py deploy/ssh/hosts.txt
 
-The first machine of the file runs the scheduler, each of the others a worker. Each connection is made as by ssh: host
+The first machine of the file runs the scheduler, each of the others a worker. Connections follow the rules of ssh: host
 keys must be known, and ~/.ssh/config has users, ports and keys.
 """
 
@@ -20,7 +20,7 @@ TLS_ROLES = ("scheduler", "worker", "client")
 
 
 def hosts_in(file: Path) -> list[str]:
-    """The names in a file, one in each line; what follows a # is a remark."""
+    """Read the names in a file, one per line; text after # is a comment."""
     lines = [line.split("#")[0].strip() for line in file.read_text().splitlines()]
     hosts = [line for line in lines if line]
     if len(hosts) < 2:
@@ -29,7 +29,7 @@ def hosts_in(file: Path) -> list[str]:
 
 
 def use_tls(ca_file: str, cert: str, key: str) -> Security:
-    """Make this process and those that it starts, which get its configuration, speak TLS and nothing else."""
+    """Require TLS in this process, and in those that it starts, because they get its configuration."""
     dask.config.set({"distributed.comm.tls.ca-file": ca_file, "distributed.comm.require-encryption": True})
     for role in TLS_ROLES:
         dask.config.set({f"distributed.comm.tls.{role}.cert": cert, f"distributed.comm.tls.{role}.key": key})
@@ -37,7 +37,7 @@ def use_tls(ca_file: str, cert: str, key: str) -> Security:
 
 
 def tls_files(*files: str | None) -> tuple[str, ...]:
-    """All three files, or none; as full paths, which are the same on all machines."""
+    """All three files or none, as absolute paths, which are the same on all machines."""
     given = tuple(str(Path(file).absolute()) for file in files if file)
     if given and len(given) < len(files):
         raise click.UsageError("TLS needs --tls-ca-file, --tls-cert and --tls-key")
@@ -77,7 +77,7 @@ def main(  # noqa: PLR0913, PLR0917 - one for each option
     tls_cert: str | None,
     tls_key: str | None,
 ) -> None:
-    """Start the cluster, tell its address, and take it down in the end."""
+    """Start the cluster, print its address, and stop it at the end."""
     hosts = hosts_in(hostfile)
     files = tls_files(tls_ca_file, tls_cert, tls_key)
     security = use_tls(*files) if files else None
@@ -88,7 +88,7 @@ def main(  # noqa: PLR0913, PLR0917 - one for each option
             "nthreads": nthreads,
             "memory_limit": memory_limit,
             "local_directory": local_directory,
-            "death_timeout": 60,  # a worker whose scheduler is gone does not stay
+            "death_timeout": 60,  # a worker without its scheduler ends
         },
         scheduler_options={"host": hosts[0], "port": port, "protocol": "tls://" if files else "tcp://"},
         remote_python=python,

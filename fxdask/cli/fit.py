@@ -27,18 +27,20 @@ __all__ = ["fit"]
 @click.option("--location", type=click.Choice(list(LOCATIONS)), default="interquartile_mean")
 @click.option("--spread", type=click.Choice(list(SPREADS)), default="mad")
 @click.option("--bandwidth", type=Bandwidth(), default="silverman", help=f"{', '.join(BANDWIDTHS)}, or a number.")
-@click.option("--bandwidth-spread", type=click.Choice(list(SPREADS)), help="As --spread unless given.")
+@click.option("--bandwidth-spread", type=click.Choice(list(SPREADS)), help="Same as --spread if not given.")
 @click.option("--priors", type=click.Choice(["class_share", "equal"]), default="class_share")
 @click.option("--combine", type=click.Choice(list(COMBINATIONS)), default="sum")
-@click.option("--density", type=click.Choice(DENSITIES), default="table", help="Looked up, or every kernel summed.")
+@click.option(
+    "--density", type=click.Choice(DENSITIES), default="table", help="Look densities up, or sum every kernel."
+)
 @click.option("--normalize", type=click.Choice(["none", "sample", "feature"]), default="none")
 @click.option("--keep-projections", type=click.Choice(["selected", "all"]), default="selected")
 @click.option("--keep-weights", is_flag=True, help="Keep every node's weights in the store.")
-@click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; chosen if not given.")
-@click.option("--memory-limit", type=Bytes(), help="What local threads may use, such as 2GiB.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and stop: nothing is written.")
+@click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; planned if not given.")
+@click.option("--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
 @click.option("--seed", "random_state", type=click.IntRange(0), default=0)
-@click.option("--overwrite", is_flag=True, help="Replace a model that the store holds already.")
+@click.option("--overwrite", is_flag=True, help="Replace another model that the store holds.")
 @run_options
 def fit(samples: str, labels: str, *, run: RunOptions, dry_run: bool, **parameters: Any) -> None:
     """Fit SAMPLES with LABELS (Zarr arrays or .npy files) into the model STORE."""

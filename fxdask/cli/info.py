@@ -21,11 +21,11 @@ __all__ = ["info"]
 @click.argument("store", type=click.Path())
 @json_option
 def info(store: str, as_json: bool) -> None:
-    """Tell what STORE holds: a model or scores, finished or not."""
+    """Show what STORE holds: a model or scores, finished or not."""
     url = store_url(store)
     header = peek_header(url)
     if header is None:
-        raise StoreFormatError(f"there is no fxdask store at {url}")
+        raise StoreFormatError(f"there is no fxdask store at {url}; check the path")
     if header["kind"] == "scores":
         facts = {name: header.get(name) for name in ("model", "accuracy", "classes")} | {"samples": header["n_samples"]}
     elif header["finished"]:
@@ -38,6 +38,6 @@ def info(store: str, as_json: bool) -> None:
 
 
 def _size_of(store: str) -> int | None:
-    """Bytes of a store on a local disk."""
+    """Bytes of a store on a local disk; None for a URL."""
     folder = Path(store)
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else None

@@ -1,4 +1,4 @@
-"""The command line: its commands, its exit status, and errors in one line."""
+"""Entry point of the command line: commands, exit status and one-line errors."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ for command in (fit, score, info, verify, reproduce):
 
 
 def main() -> None:
-    """Run the command line: exit status 0, 1 where the work failed, 2 where the words were wrong."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever stops a container or a job says it like this
+    """Run the command line; the exit status is 0, 1 if the work failed, or 2 if the arguments are wrong."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # containers and batch systems stop jobs by SIGTERM
     try:
         cli(standalone_mode=False)
     except click.UsageError as error:
         error.show()
         sys.exit(2)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped; the same command takes it up again", err=True)
+        click.echo("stopped; run the same command again to resume", err=True)
         sys.exit(1)
     except Exception as error:
         logging.getLogger(__name__).debug("failed", exc_info=True)
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """The error for a terminal: one line, with the command line's own words for a parameter."""
+    """The error as one line, with options of the command line instead of Python parameters."""
     text = " ".join(str(error).split()).replace("overwrite=True", "--overwrite")
     ours = isinstance(error, (ValueError, OSError, FxdaskError))
     return text if ours and text else f"{type(error).__name__}: {text}"

@@ -1,4 +1,4 @@
-"""What several commands share: types of options, the cluster, logging."""
+"""Options that several commands share: types, the cluster, logging."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ __all__ = ["Bandwidth", "Bytes", "RunOptions", "check_selected", "json_option", 
 
 
 class Bandwidth(click.ParamType):
-    """A rule's name or a number."""
+    """Option type: the name of a bandwidth rule, or a number."""
 
     name = "rule or number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str | float:
-        """The name as it is, or the number."""
+        """Return the name, or the number as float."""
         if value in BANDWIDTHS or isinstance(value, float):
             return value
         try:
             if float(value) > 0:
                 return float(value)
-            self.fail(f"{value} is not above 0", param, ctx)
+            self.fail(f"{value} is not above 0; pass a positive number", param, ctx)
         except ValueError:
             self.fail(f"{value!r} is neither a number nor one of {', '.join(BANDWIDTHS)}", param, ctx)
 
 
 class Bytes(click.ParamType):
-    """A number of bytes, or a text with its unit."""
+    """Option type: a number of bytes, or a size with its unit."""
 
     name = "bytes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        """The number of bytes."""
+        """Return the number of bytes."""
         try:
             return checked_limit(value)
         except InvalidInputError:
-            self.fail(f"{value!r} is neither a number of bytes nor a text such as 2GiB", param, ctx)
+            self.fail(f"{value!r} is neither a number of bytes nor a size such as 2GiB", param, ctx)
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a long job runs and what it prints."""
+    """How a long command runs and what it prints."""
 
     cluster: AbstractContextManager[Any]
-    """A client of the cluster that the options name, while it is needed."""
+    """Connects to the cluster of the options, or does nothing."""
     as_json: bool
     quiet: bool
     verbose: bool
@@ -66,39 +66,41 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the re
 
 
 def run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that every long job has, passed to the command as ``run``."""
+    """Add the options of every long command; the command gets them as ``run``."""
 
     @wraps(command)
     def with_run_options(as_json: bool, quiet: bool, verbose: bool, **rest: Any) -> None:
         start_logging(verbose)
-        words = {name: rest.pop(name) for name in ("scheduler_file", "tls_ca_file", "tls_cert", "tls_key")}
-        cluster = connected(rest.pop("scheduler"), **words)
+        connection = {name: rest.pop(name) for name in ("scheduler_file", "tls_ca_file", "tls_cert", "tls_key")}
+        cluster = connected(rest.pop("scheduler"), **connection)
         command(run=RunOptions(cluster, as_json, quiet, verbose), **rest)
 
     for option in (
         click.option("--scheduler", metavar="ADDRESS", help="Run on this Dask cluster, such as tcp://host:8786."),
-        click.option("--scheduler-file", type=click.Path(), help="The file that the scheduler wrote of itself."),
-        click.option("--tls-ca-file", type=click.Path(), help="Certificate authority of a cluster with TLS."),
-        click.option("--tls-cert", type=click.Path(), help="Your own certificate."),
-        click.option("--tls-key", type=click.Path(), help="Your own key."),
+        click.option(
+            "--scheduler-file", type=click.Path(), help="The file that 'dask scheduler --scheduler-file' wrote."
+        ),
+        click.option("--tls-ca-file", type=click.Path(), help="Certificate authority of a TLS cluster."),
+        click.option("--tls-cert", type=click.Path(), help="Client certificate of a TLS cluster."),
+        click.option("--tls-key", type=click.Path(), help="Client key of a TLS cluster."),
         json_option,
-        click.option("--quiet", is_flag=True, help="No progress bar."),
-        click.option("-v", "--verbose", is_flag=True, help="Log what is going on."),
+        click.option("--quiet", is_flag=True, help="Show no progress bar."),
+        click.option("-v", "--verbose", is_flag=True, help="Log each step to standard error."),
     ):
         with_run_options = option(with_run_options)
     return with_run_options
 
 
 def check_selected(n_selected: int, n_nodes: int, **_: Any) -> None:
-    """Refuse more selected nodes than there are, as a wrong use of the command."""
+    """Refuse more selected nodes than nodes, as a usage error."""
     if n_selected > n_nodes:
-        raise click.UsageError(f"--selected {n_selected} is more than --nodes {n_nodes}")
+        raise click.UsageError(f"--selected {n_selected} is more than --nodes {n_nodes}; select fewer nodes")
 
 
 def start_logging(verbose: bool) -> None:
     logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")
     logging.getLogger("fxdask").setLevel(logging.INFO if verbose else logging.WARNING)
-    # Dask logs the tracebacks of a connection that is lost, which comes back as an error of one line anyway.
+    # Dask logs tracebacks of lost connections, which fxdask reports as one line already.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.WARNING if verbose else logging.CRITICAL)
     warnings.showwarning = lambda message, *_, **__: click.echo(f"warning: {message}", err=True)

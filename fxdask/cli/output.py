@@ -1,4 +1,4 @@
-"""Results on a terminal, or as JSON."""
+"""Print results as text or as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["model_facts", "print_result"]
 
 
 def model_facts(classifier: FisherNetworkClassifier) -> dict[str, Any]:
-    """What a person wants to know of a fitted model."""
+    """Summary of a fitted model."""
     hidden = {"store", "overwrite", "verbose", "random_state", "nodes_per_block", "memory_limit"}
     rows = zip(
         classifier.classes_.tolist(),
@@ -37,7 +37,7 @@ def model_facts(classifier: FisherNetworkClassifier) -> dict[str, Any]:
 
 
 def print_result(facts: dict[str, Any], as_json: bool) -> None:
-    """Print facts by their names, as lines and tables or as one JSON object."""
+    """Print facts by name, as lines and tables or as one JSON object."""
     if as_json:
         click.echo(json.dumps(facts, default=str))
         return

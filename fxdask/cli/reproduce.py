@@ -18,7 +18,7 @@ __all__ = ["reproduce"]
 
 
 class _Seeds(click.ParamType):
-    """A number of seeds, or the seeds themselves."""
+    """Option type: a number of seeds, or a list of seeds."""
 
     name = "number or list"
 
@@ -26,7 +26,7 @@ class _Seeds(click.ParamType):
         try:
             seeds = [int(word) for word in str(value).removesuffix(",").split(",")]
         except ValueError:
-            self.fail(f"{value!r} is neither a number nor numbers with commas", param, ctx)
+            self.fail(f"{value!r} is neither a number nor a list such as 3,5", param, ctx)
         try:
             return checked_seeds(seeds if "," in str(value) else seeds[0])
         except InvalidInputError as error:
@@ -34,7 +34,7 @@ class _Seeds(click.ParamType):
 
 
 class _Pairs(click.ParamType):
-    """Pairs of classes, such as 0-1,3-8."""
+    """Option type: pairs of classes, such as 0-1,3-8."""
 
     name = "pairs"
 
@@ -42,7 +42,7 @@ class _Pairs(click.ParamType):
         try:
             pairs = [(int(a), int(b)) for a, b in (word.split("-") for word in str(value).split(","))]
         except ValueError:
-            self.fail(f"{value!r} is no list of pairs such as 0-1,3-8", param, ctx)
+            self.fail(f"{value!r} is not a list of pairs such as 0-1,3-8", param, ctx)
         try:
             return checked_pairs(pairs)
         except InvalidInputError as error:
@@ -51,19 +51,25 @@ class _Pairs(click.ParamType):
 
 @click.command()
 @click.argument("dataset", type=click.Choice(list(DATASETS)))
-@click.option("--data", type=click.Path(), help="Folder of the IDX files; without it, scikit-learn's copy from OpenML.")
-@click.option("--out", type=click.Path(), help="Folder of results and report.  [default: reproduce-DATASET]")
-@click.option("--seeds", type=_Seeds(), default="10", help="How many, from 0 on; or which, as in 3,5 or 3,.")
+@click.option("--data", type=click.Path(), help="Folder of the IDX files; if not given, OpenML's copy is used.")
+@click.option("--out", type=click.Path(), help="Folder for results and report.  [default: reproduce-DATASET]")
+@click.option(
+    "--seeds", type=_Seeds(), default="10", help="Number of seeds, starting at 0; or a list such as 3,5 or 3,."
+)
 @click.option("--pairs", type=_Pairs(), help="Such as 0-1,3-8; all 45 if not given.")
 @click.option("--nodes", "n_nodes", type=click.IntRange(1), default=10_000, help="Random projections to choose from.")
 @click.option("--selected", "n_selected", type=click.IntRange(1), default=10, help="Nodes kept for each class.")
-@click.option("--mean-shift/--no-mean-shift", default=True, help="Move the means of each pair together, as the paper.")
-@click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; chosen if not given.")
-@click.option("--memory-limit", type=Bytes(), help="What local threads may use, such as 2GiB.")
+@click.option(
+    "--mean-shift/--no-mean-shift",
+    default=True,
+    help="Shift the classes of a pair to nearly equal means, as in the paper.",
+)
+@click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; planned if not given.")
+@click.option("--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB.")
 @click.option("--overwrite", is_flag=True, help="Replace results of other data or parameters.")
 @run_options
 def reproduce(dataset: str, out: str | None, *, run: RunOptions, **parameters: Any) -> None:
-    """Run the paper's experiment on DATASET and put the result beside the paper's."""
+    """Run the paper's experiment on DATASET and compare the results with the paper's."""
     check_selected(**parameters)
     parameters["nodes_per_block"] = parameters["nodes_per_block"] or "auto"
     folder = Path(out or f"reproduce-{dataset}")
@@ -81,7 +87,7 @@ def reproduce(dataset: str, out: str | None, *, run: RunOptions, **parameters: A
 
 
 def _short(row: dict[str, Any]) -> dict[str, str]:
-    """One pair's row of the experiment, as a terminal has room for it."""
+    """One pair's row of the results, short enough for a terminal."""
     shown = {"pair": row["pair"]}
     for criterion in ("extended_fisher", "fisher"):
         interval = row[f"{criterion}_interval"]

@@ -19,11 +19,9 @@ __all__ = ["score"]
 @click.argument("samples", type=click.Path())
 @click.argument("out", type=click.Path())
 @click.option("--labels", type=click.Path(), help="True labels: prints the accuracy and the confusion matrix.")
-@click.option(
-    "--density", type=click.Choice(DENSITIES), help="As the model was fitted unless given.", show_default=False
-)
-@click.option("--memory-limit", type=Bytes(), help="What local threads may use, such as 2GiB.")
-@click.option("--overwrite", is_flag=True, help="Replace scores that OUT holds already.")
+@click.option("--density", type=click.Choice(DENSITIES), help="Same as in the fit if not given.", show_default=False)
+@click.option("--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB.")
+@click.option("--overwrite", is_flag=True, help="Replace earlier scores in OUT.")
 @run_options
 def score(model: str, samples: str, out: str, labels: str | None, *, run: RunOptions, **options: Any) -> None:
     """Score SAMPLES (a Zarr array or .npy file) with MODEL into the store OUT."""
@@ -33,7 +31,7 @@ def score(model: str, samples: str, out: str, labels: str | None, *, run: RunOpt
 
 
 def _facts(result: BatchScores) -> dict[str, Any]:
-    """What a person wants to know of a scoring."""
+    """Summary of a scoring."""
     facts: dict[str, Any] = {
         "store": result.store,
         "samples": result.n_samples,

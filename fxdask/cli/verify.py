@@ -24,6 +24,6 @@ def verify(store: str, as_json: bool) -> None:
     )
     if found.damaged:
         raise StoreFormatError(
-            f"{found.store} is damaged: {len(found.damaged)} of {found.n_files} files are not what was written; "
+            f"{found.store} is damaged: {len(found.damaged)} of {found.n_files} files differ from the manifest; "
             "restore them from a copy, or fit or score again"
         )

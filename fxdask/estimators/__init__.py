@@ -1,1 +1,1 @@
-"""scikit-learn's face of fxdask."""
+"""The scikit-learn estimator, and the calls that load and apply fitted models."""

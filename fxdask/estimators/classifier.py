@@ -1,4 +1,4 @@
-"""The classifier, by scikit-learn's conventions."""
+"""The classifier, which follows scikit-learn's conventions."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from fxdask.kernels.weights import weight_rows
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.store.paths import store_url
 from fxdask.workflows.data import as_labels, as_samples, encode_labels, is_remote
-from fxdask.workflows.fit import FitOptions, fit_model, plan_model
+from fxdask.workflows.fit import fit_model
 from fxdask.workflows.model import FittedModel, TrainingData
 from fxdask.workflows.persistence import stored_seed
+from fxdask.workflows.plan import FitOptions, plan_model
 from fxdask.workflows.respond import respond
 from fxdask.workflows.settings import FitSettings
 
@@ -37,12 +38,13 @@ log = logging.getLogger(__name__)
 
 
 class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
-    """Random projections, the nodes that separate the classes best, and their kernel densities.
+    """Classifier of random projections, of which the best are selected, and their kernel densities.
 
     A random matrix of ``n_nodes`` rows projects every sample. Each node gets a divergence per
-    class, an extension of Fisher's criterion that tells classes apart by their variances too
-    (Alsolami and Fukai, arXiv 2212.09225). The ``n_selected`` best nodes of each class are kept,
-    and the class whose prior times sum of kernel densities is the largest wins. No weight is tuned.
+    class, an extension of Fisher's criterion that also separates classes by their variances
+    (Alsolami and Fukai, arXiv 2212.09225). The ``n_selected`` best nodes of each class are kept.
+    The label is the class with the largest product of prior and sum of kernel densities. No weight
+    is trained.
 
     The blocks of nodes run on the active Dask client, or on local threads if there is none.
 
@@ -55,13 +57,13 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     criterion : str, default="extended_fisher"
         How nodes are ranked: a name in ``fxdask.CRITERIA``.
     location : {"interquartile_mean", "mean", "median"}
-        Where a class lies at a node.
+        Estimator of the location of a class at a node.
     spread : {"mad", "iqr", "std"}
-        How wide a class is at a node: MAD / 0.6745, IQR / 1.349, or the standard deviation. A
-        spread of zero falls back to the next of these.
+        Estimator of the width of a class at a node: MAD / 0.6745, IQR / 1.349, or the standard
+        deviation. A spread of zero falls back to the next of these.
     bandwidth : {"silverman", "scott", "sheather_jones"} or float
-        Width of the kernels; a number is used as it is, in the units of the projections.
-        "sheather_jones" falls back to Silverman's rule where its equation has no root.
+        Width of the kernels; a number is a width in the units of the projections.
+        "sheather_jones" falls back to Silverman's rule if its equation has no root.
     bandwidth_spread : {"mad", "iqr", "std"} or None
         The spread that Silverman's and Scott's rules scale; None means ``spread``.
     priors : {"class_share", "equal"} or array of shape (n_classes,)
@@ -70,24 +72,24 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         The sum of a class's densities; the same with each density times its node's spread; or
         the sum of log densities over all classes' nodes.
     density : {"table", "exact"}
-        Look densities up in tables of bounded error, or sum every kernel. The labels are the same,
-        always: what the bound leaves open is summed. It may be changed after a fit.
+        Look densities up in tables of bounded error, or sum every kernel. The labels are always the
+        same: a sample that the bound does not decide is summed. It may be changed after a fit.
     normalize : None, "sample" or "feature"
-        Bring each sample, or each feature, to mean 0 and standard deviation 1, at fit and at predict.
+        Scale each sample, or each feature, to mean 0 and standard deviation 1, at fit and at predict.
     store : path, URL or None
-        The Zarr store to fit into. The same call on an unfinished store resumes, on a finished
-        one loads; other data or parameters are refused. None keeps the model in memory only.
+        The Zarr store to fit into. The same call resumes an unfinished store and loads a finished
+        one; other data or parameters are refused. None keeps the model in memory only.
     keep_projections : {"selected", "all"}
         "all" keeps every node's training projections in the store, for :meth:`responses`.
     keep_weights : bool, default=False
-        Keep every node's weights in the store, for other programs; fxdask draws them again from the seed.
+        Keep every node's weights in the store, for other programs; fxdask itself draws them from the seed.
     nodes_per_block : int or "auto"
         Nodes per task and chunk. It never changes a result.
     memory_limit : int, str or None
-        Bytes, or a text such as "2 GiB", that local threads may use; None: what the machine has
-        free. Workers have limits of their own. It never changes a result (see :meth:`plan`).
+        Memory that local threads may use, in bytes or as a string such as "2 GiB"; None: the free
+        memory of the machine. Workers have their own limits. It never changes a result (see :meth:`plan`).
     overwrite : bool, default=False
-        Replace a model that the store holds already.
+        Replace another model that the store holds.
     random_state : int, RandomState or None
         Seed of the weights.
     verbose : bool, default=False
@@ -106,14 +108,14 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     density_error_ : ndarray of shape (n_classes, n_selected)
         Bound on the relative error of each selected node's tabulated density, at most 4e-7.
     spread_sources_ : dict
-        How many spreads came from each estimator, so how often a fallback was needed.
+        Number of spreads by the estimator that gave them; it shows how often a fallback was used.
     bandwidth_fallbacks_ : dict
-        How many bandwidths of selected nodes needed a fallback, of their "spread" or of their "rule".
+        Number of bandwidths of selected nodes that used a fallback, by "spread" and "rule".
     fit_info_ : dict
-        Seconds, blocks, blocks resumed, passes over the samples, rows done again, the plan; and of each
-        process the blocks it computed, the bytes it read and its peak memory. Empty after a load.
+        Seconds, blocks, resumed blocks, passes over the samples, repeated rows, the plan; and for each
+        process its blocks, the bytes it read and its peak memory. Empty after a load.
     n_features_in_ : int
-    feature_names_in_ : ndarray, only where X had names
+    feature_names_in_ : ndarray, only if X had feature names
     seed_ : int
     store_ : str or None
 
@@ -178,13 +180,13 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
-            Samples by rows.
-        y : the same kinds, one label a sample
+            One sample per row.
+        y : the same types, one label per sample
 
         Returns
         -------
         FisherNetworkClassifier
-            Itself.
+            The fitted estimator.
 
         Examples
         --------
@@ -196,9 +198,9 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         return self._adopt(fit_model(*self._checked(X, y)))
 
     def plan(self, X: Any, y: Any) -> FitPlan:
-        """How :meth:`fit` would cut the work, and what it would take; of X only the shape is looked at.
+        """Plan :meth:`fit` without running it; of X only the shape and dtype are read.
 
-        Memory and threads are those of the active Dask client's workers, or of this machine.
+        The plan uses the memory and threads of the active Dask client's workers, or of this machine.
 
         Parameters
         ----------
@@ -207,7 +209,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         FitPlan
-            Print it, or take the numbers from its ``facts()``.
+            Print it, or read the numbers from its ``facts()``.
 
         Examples
         --------
@@ -221,7 +223,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         return plan_model(*self._checked(X, y))
 
     def _checked(self, X: Any, y: Any) -> tuple[FitSettings, TrainingData, FitOptions]:
-        """Parameters, data and options, all of them checked."""
+        """Checked settings, data and options."""
         store = None if self.store is None else store_url(self.store)
         settings = checked_settings(self, stored_seed(store) if store and not self.overwrite else None)
         checked_limit(self.memory_limit)
@@ -262,7 +264,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         return _labels(scores, self.classes_)
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
-        """Log of :meth:`predict_proba`, exact where the probability itself would be zero.
+        """Log of :meth:`predict_proba`, also where the probability itself underflows to zero.
 
         Examples
         --------
@@ -302,7 +304,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Share of samples labelled as ``y`` says.
+        """Share of samples whose predicted label equals ``y``.
 
         Examples
         --------
@@ -337,11 +339,11 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         self._model.check_weights()
         nodes = np.atleast_1d(np.asarray(nodes))
         if nodes.ndim != 1 or (nodes.size and nodes.dtype.kind not in "iu"):
-            raise InvalidInputError(f"nodes must be a row of whole numbers, not {nodes.dtype} of shape {nodes.shape}")
+            raise InvalidInputError(f"nodes must be a list of integers, not {nodes.dtype} of shape {nodes.shape}")
         n_nodes = self._model.settings.n_nodes
         if nodes.size and (nodes.min() < 0 or nodes.max() >= n_nodes):
             raise InvalidInputError(
-                f"nodes run from 0 to {n_nodes - 1}, but {nodes.min()} to {nodes.max()} were asked for"
+                f"nodes run from 0 to {n_nodes - 1}, but {nodes.min()} to {nodes.max()} were requested"
             )
         return weight_rows(self.seed_, nodes, self.n_features_in_)
 
@@ -352,13 +354,13 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         ----------
         x : array of shape (n_features,) or (n_samples, n_features)
         X_train : the samples the model was fitted on, in the same order
-            Needed unless the store has ``keep_projections="all"``. A Dask array is loaded whole;
-            what is larger than memory is passed as a path.
+            Needed unless the store has ``keep_projections="all"``. A Dask array is loaded into
+            memory; pass samples larger than memory as a path.
 
         Returns
         -------
         ndarray of shape (n_classes, n_nodes), or (n_samples, n_classes, n_nodes) for several samples
-            Within 3e-7 of each density's peak, from binned samples; exact sums with ``density="exact"``.
+            The error is at most 3e-7 of each density's peak; ``density="exact"`` sums every kernel.
 
         Examples
         --------
@@ -379,14 +381,14 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         activations = respond(model, samples.handle, training, verbose=self.verbose)
         return activations[0] if np.ndim(x) == 1 else activations
 
-    # Behind the scenes
+    # Internals
 
     def __sklearn_is_fitted__(self) -> bool:
-        """A fit that failed leaves nothing that could pass for a model."""
+        """Whether there is a model; a failed fit leaves none."""
         return hasattr(self, "_model")
 
     def _adopt(self, model: FittedModel) -> Self:
-        """Take over everything of a fitted model, from a fit or from a store."""
+        """Set all fitted attributes from a model that was fitted or loaded."""
         self._model = model
         self.classes_ = model.classes
         self.sample_counts_ = np.array(model.job.plan.class_counts)
@@ -407,27 +409,27 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _log_scores(self, X: Any) -> NDArray[np.float64] | DaskArray:
-        """(sample, class) ln y: lazy for a Dask array, else computed on this machine's threads."""
+        """(sample, class) ln y: lazy for a Dask array, else computed on local threads."""
         check_is_fitted(self)
         samples = as_samples(X, min_samples=0)
         if not is_remote(X):
-            # scikit-learn's own words, and warnings, where names of features are missing or other ones.
+            # scikit-learn checks the feature names, so that its usual errors and warnings appear.
             validate_data(self, X, reset=False, skip_check_array=True)
         model = self._fitted_model()
         model.check_samples(samples)
         if isinstance(samples.handle, DaskArray):
             return score_graphs.lazy_log_scores(model.scorer, samples.handle)
         scored = score_graphs.log_scores(model.scorer, samples.handle, samples.n_samples)
-        log.info("%d of %d samples were decided by the exact sums", scored.n_exact, samples.n_samples)
+        log.info("%d of %d samples were decided by exact sums", scored.n_exact, samples.n_samples)
         return scored.scores
 
     @property
     def network_(self) -> NetworkParameters:
-        """The selected nodes with their training values: all that labelling needs."""
+        """The selected nodes with their training values: everything that prediction needs."""
         return self._fitted_model().scorer.parameters
 
     def _fitted_model(self) -> FittedModel:
-        """The model with the densities that are asked for now, which may have changed since the fit."""
+        """The model with the current ``density``, which may have changed since the fit."""
         check_is_fitted(self)
         return self._model.with_density(self.density)
 

@@ -1,4 +1,4 @@
-"""Fitted classifiers back from their stores."""
+"""``fxdask.load``: a fitted classifier from its store."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["load"]
 
 
 def load(store: str | Path) -> FisherNetworkClassifier:
-    """A fitted classifier back from its store.
+    """Load a fitted classifier from its store.
 
     Parameters
     ----------
     store : path or URL
-        What was passed to ``FisherNetworkClassifier(store=...)``, or a copy of it.
+        The store that was passed to ``FisherNetworkClassifier(store=...)``, or a copy of it.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The classifier's parameters -> the settings of a fit, checked one by one."""
+"""Turn the classifier's parameters into the checked settings of a fit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LARGEST_DRAWN_SEED = 2**31 - 1
 
 
 def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSettings:
-    """The parameters of an estimator that a result depends on, all of them checked.
+    """The checked settings of an estimator: all parameters that a result depends on.
 
-    Where ``random_state`` is None, the seed of a store that was begun earlier is used again.
+    If ``random_state`` is None, an existing store's seed is used again, so that the store can be resumed.
     """
     nodes_per_block = estimator.nodes_per_block
     if not (isinstance(nodes_per_block, str) and nodes_per_block == "auto"):
@@ -44,19 +44,19 @@ def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSetti
     settings.check()
     if settings.kept and estimator.store is None:
         asked = 'keep_projections="all"' if "projections" in settings.kept else "keep_weights=True"
-        raise InvalidInputError(f"{asked} needs a store to keep them in; name one with store=")
+        raise InvalidInputError(f"{asked} needs a store; pass a path with store=")
     return settings
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers and booleans as Python's own, which JSON can hold; anything else as it is."""
+    """NumPy's integers and booleans as Python's, which JSON can hold; other values unchanged."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     return int(value) if isinstance(value, Integral) else value
 
 
 def _plain_bandwidth(bandwidth: Any) -> Any:
-    """A number as float; anything else, and a number too large for it, as it is, to be refused or looked up."""
+    """A number as float; a string or a number too large for float unchanged, because the checks come later."""
     if not isinstance(bandwidth, Real) or isinstance(bandwidth, bool):
         return bandwidth
     try:
@@ -66,7 +66,7 @@ def _plain_bandwidth(bandwidth: Any) -> Any:
 
 
 def _plain_priors(priors: Any) -> Any:
-    """Priors as a tuple of numbers where they are some; anything else as it is, to be refused."""
+    """Numeric priors as a tuple of floats; other values unchanged, because the checks come later."""
     if isinstance(priors, str):
         return priors
     try:

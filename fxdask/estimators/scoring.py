@@ -1,4 +1,4 @@
-"""``fxdask.batch_score``: a test set of any size into a store of labels and scores."""
+"""``fxdask.batch_score``: label a test set of any size, and store labels and scores."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ def batch_score(  # noqa: PLR0913 - the public call
     overwrite: bool = False,
     verbose: bool = False,
 ) -> BatchScores:
-    """Label a test set of any size into a Zarr group.
+    """Label a test set of any size, and write labels and scores into a Zarr group.
 
-    The group holds ``labels`` (sample,) and ``scores`` (sample, class), the log scores whose
-    largest decides, in the order of the model's classes. Samples at a path, or in a Dask array,
-    are scored on the workers of the connected client; an array in memory is scored where it is.
+    The group holds ``labels`` (sample,) and ``scores`` (sample, class). The scores are log scores in
+    the order of the model's classes, and the largest one gives the label. Samples at a path or in a
+    Dask array are scored on the workers of the connected client, an array in memory on local threads.
 
-    Each task reads whole chunks of X and writes one whole chunk of the result. The same call after
-    one that was stopped goes on where that stopped, if X is a path whose files have not changed, by
-    their names, sizes and times. What is in memory, or comes from Dask, is scored from the start:
-    whether that has changed could only be told by looking at all of it.
+    Each task reads whole chunks of X and writes one whole chunk of the result. The same call resumes
+    an interrupted one, if X is a path whose files have the same names, sizes and times. Arrays in
+    memory and Dask arrays are scored from the start, because only reading all of X could show that
+    it is unchanged.
 
     Parameters
     ----------
     model : path, URL or fitted FisherNetworkClassifier
     X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
     out : path or URL
-        Must not exist yet, unless ``overwrite`` is set and it holds earlier scores. On a disk those
-        stay until the new ones are complete; in an object store they go first.
+        Must not exist yet, unless ``overwrite`` is set and it holds earlier scores. On a disk they
+        are kept until the new scores are complete; in an object store they are deleted first.
     y : labels, optional
-        Gives the accuracy and the confusion matrix.
+        True labels; they give the accuracy and the confusion matrix.
     density : {"table", "exact"}, optional
-        Densities looked up, or every kernel summed; the labels are the same. By default as the model was fitted.
+        Look densities up, or sum every kernel; the labels are the same. By default as in the fit.
     memory_limit : int, str or None
-        Bytes, or a text such as "2 GiB", that local threads may use; None: what the machine has
-        free. Workers have limits of their own.
+        Memory that local threads may use, in bytes or as a string such as "2 GiB"; None: the free
+        memory of the machine. Workers have their own limits.
     overwrite : bool, default=False
     verbose : bool, default=False
         Show a progress bar on standard error.
@@ -61,8 +61,8 @@ def batch_score(  # noqa: PLR0913 - the public call
     Returns
     -------
     BatchScores
-        Where the scores are, how many, how long it took, which processes did it; and the accuracy
-        and the confusion matrix if ``y`` was given.
+        The path of the scores, counters and timings; the accuracy and the confusion matrix if ``y``
+        was given.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Everything that knows Dask: clients, graphs, retries, workers and their resources."""
+"""Everything that uses Dask: clients, graphs, retries, workers and their resources."""

@@ -10,9 +10,9 @@ __all__ = ["active_client", "is_inside_task"]
 
 
 def active_client() -> Client | None:
-    """The connected client, if there is one and this is not already one of its tasks.
+    """The connected client; None without one, or inside a task.
 
-    A task that waited for other tasks of its own cluster could wait for the thread it occupies.
+    A task that waits for other tasks of its cluster could deadlock, because it occupies a thread.
     """
     if is_inside_task():
         return None
@@ -22,14 +22,14 @@ def active_client() -> Client | None:
         return None
     if client.asynchronous:
         raise ClusterError(
-            "fxdask waits for its results, which an asynchronous Client does not allow; "
-            "connect one without asynchronous=True"
+            "fxdask waits for results, which an asynchronous Client does not allow; "
+            "connect a Client without asynchronous=True"
         )
     return client
 
 
 def is_inside_task() -> bool:
-    """Whether this is code of a task on a worker."""
+    """Whether this code runs in a task on a worker."""
     try:
         get_worker()
     except ValueError:

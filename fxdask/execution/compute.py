@@ -1,4 +1,4 @@
-"""Running graphs on the active cluster or on local threads: progress, keepalives, and retries after lost workers."""
+"""Running graphs on the active cluster or on local threads: progress, keepalives, retries after lost workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECONDS_BETWEEN_KEEPALIVES = 5
 SECONDS_TO_STOP_KEEPALIVE = 1
 
 Progress = Callable[[int, int], None]
-"""Called with (tasks done, tasks in all) whenever one is done."""
+"""A function that is called with (tasks done, total tasks) after each task."""
 
 
 def compute(
@@ -40,8 +40,8 @@ def compute(
 ) -> list[Any]:
     """Run the work and return its results in order.
 
-    ``watched`` tasks (the work itself by default) count as progress; ``local`` keeps work on
-    data of this process in this process, whatever cluster there is.
+    ``progress`` counts the ``watched`` tasks, by default the work itself. ``local`` work runs in this
+    process even if a cluster is connected, because its data is in the memory of this process.
     """
     try:
         return _compute(work, progress, watched, local=local)
@@ -51,8 +51,9 @@ def compute(
 
 def _workers_died(error: KilledWorker) -> ClusterError:
     return ClusterError(
-        f"workers died again and again, and nothing was finished in between (the last one was at "
-        f"{error.last_worker.address}); they may lack memory: their logs tell, and the same call goes on"
+        f"workers died repeatedly and no task was finished in between (the last one was at "
+        f"{error.last_worker.address}); look into their logs, give them more memory if they lack it, "
+        f"and make the same call again to resume"
     )
 
 
@@ -70,13 +71,13 @@ def _compute(
     if client is not None:
         return _compute_on(client, work, progress, watched)
     chosen = dask.config.get("scheduler", None)
-    # With a client about, Dask would send the work to it unless told otherwise.
+    # If a client is connected, Dask sends work to it unless a scheduler is named.
     on_threads = local or is_inside_task() or chosen in (None, "threads", "threading")
     if not on_threads:
         with _Counting(watched, progress):
             return list(dask.compute(*work, optimize_graph=False))
     n_threads = dask.config.get("num_workers", None) or CPU_COUNT
-    # Leaving the pool waits for tasks under way: after an error none may still write what the caller removes.
+    # Leaving the pool waits for running tasks: after an error, none may write to a folder that the caller deletes.
     with ThreadPoolExecutor(n_threads) as pool, _Counting(watched, progress):
         return list(dask.compute(*work, scheduler="threads", pool=pool, optimize_graph=False))
 
@@ -84,7 +85,7 @@ def _compute(
 def _compute_on(
     client: Client, work: Sequence[Delayed], progress: Progress | None, watched: Sequence[Delayed]
 ) -> list[Any]:
-    # Both lists in one call: their graphs are merged, so that shared tasks run once.
+    # One call for both lists merges their graphs, so that shared tasks run once.
     futures = client.compute([*watched, *work], optimize_graph=False)
     watched_futures, work_futures = futures[: len(watched)], futures[len(watched) :]
     try:
@@ -97,24 +98,25 @@ def _compute_on(
             return client.gather(work_futures)
     except BaseException:
         keys = {future.key for future in futures}
-        # Released, not cancelled: a cancellation would take tasks with it that other futures of the client need.
+        # Futures are released, not cancelled: cancelling would also stop tasks that other futures depend on.
         for future in futures:
             future.release()
         try:
             _wait_until_idle(client, keys)
         except OSError as lost:
             raise ClusterError(
-                f"the scheduler at {client.scheduler.address} no longer answers; once it does, the same call goes on"
+                f"the scheduler at {client.scheduler.address} no longer answers; "
+                "make the same call again when it does, to resume"
             ) from lost
         raise
 
 
 @contextmanager
 def _keepalive(client: Client) -> Iterator[None]:
-    """Let the scheduler send every worker an empty word now and then.
+    """Let the scheduler send an empty message to every worker every few seconds.
 
-    A connection is given up when a word has not been answered for some time, half a minute by Dask's default. A worker
-    that is cut off while nobody has anything to tell it would be missed that long after the next word, however late.
+    The scheduler gives up a connection only when a message stays unanswered, for 30 s by default. During
+    long tasks it sends none, so without keepalives it would not notice that a worker is disconnected.
     """
     stopped = threading.Event()
 
@@ -122,12 +124,11 @@ def _keepalive(client: Client) -> Iterator[None]:
         while not stopped.wait(SECONDS_BETWEEN_KEEPALIVES):
             try:
                 client.run_on_scheduler(_send_keepalive())
-            except (
-                Exception
-            ) as error:  # whoever waits for the results hears of a lost scheduler; others may forbid this
-                log.debug("the scheduler did not knock: %s", error)
+            # Keepalives are optional: some schedulers forbid them, and a lost scheduler fails the results anyway.
+            except Exception as error:
+                log.debug("the scheduler sent no keepalives: %s", error)
 
-    thread = threading.Thread(target=send_repeatedly, name="fxdask-knocking", daemon=True)
+    thread = threading.Thread(target=send_repeatedly, name="fxdask-keepalive", daemon=True)
     thread.start()
     try:
         yield
@@ -137,17 +138,17 @@ def _keepalive(client: Client) -> Iterator[None]:
 
 
 def _send_keepalive() -> Callable[[Scheduler], None]:
-    """A function that sends all workers a word; being an inner one, it travels whole to schedulers without fxdask."""
+    """A function that sends all workers a message; as an inner function it is pickled by value, without fxdask."""
 
     def send_keepalive(dask_scheduler: Scheduler) -> None:
         for address in list(dask_scheduler.workers):
-            dask_scheduler.worker_send(address, {"op": "free-keys", "keys": [], "stimulus_id": "fxdask-knock"})
+            dask_scheduler.worker_send(address, {"op": "free-keys", "keys": [], "stimulus_id": "fxdask-keepalive"})
 
     return send_keepalive
 
 
 def _wait_until_idle(client: Client, keys: set[Any]) -> None:
-    """Releasing stops no task that is under way: wait until none of them could still write something."""
+    """Wait for the running tasks, which releasing does not stop and which could still write files."""
     deadline = time.monotonic() + SECONDS_TO_STOP
     while time.monotonic() < deadline:
         if not any(client.run(_is_executing, keys, on_error="ignore").values()):
@@ -160,7 +161,7 @@ def _is_executing(keys: set[Any], dask_worker: Any) -> bool:
 
 
 class _Counting(Callback):
-    """Reports each finished task of a local computation that is among the watched."""
+    """Reports each watched task of a local computation when it is done."""
 
     def __init__(self, watched: Sequence[Delayed], progress: Progress | None) -> None:
         super().__init__(posttask=self._count)
@@ -181,11 +182,10 @@ def compute_with_retries(
     *,
     local: bool = False,
 ) -> list[Any]:
-    """Run work whose tasks leave their results behind, as long as every round of lost workers still brings some.
+    """Run tasks that store their results, and retry after lost workers as long as each round stores new results.
 
-    Dask gives a task up when the workers it was on have died a few times, whoever's fault that
-    was. Tasks that find their result there already cost next to nothing, so all of them are sent
-    again, until one round has added nothing.
+    Dask gives up a task after several workers died while they ran it, even if another task was the
+    cause. A retry sends all tasks again; those whose result is already stored cost almost nothing.
     """
     before = n_done()
     while True:
@@ -196,5 +196,5 @@ def compute_with_retries(
             now = n_done()
             if now <= before:
                 raise _workers_died(error) from error
-            log.warning("workers were lost; %d pieces of work are done, the others are sent again", now)
+            log.warning("workers were lost; %d tasks are done, the others are sent again", now)
             before = now

@@ -24,9 +24,9 @@ SECONDS_TO_CONNECT = 10
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterAddress:
-    """Where a scheduler is, and the certificates to meet it with.
+    """The address of a scheduler, and the certificates for the connection.
 
-    Without certificates Dask's own configuration decides, which may name some.
+    Without certificates, those of Dask's own configuration are used, if it has any.
     """
 
     address: str | None = None
@@ -36,23 +36,26 @@ class ClusterAddress:
     tls_key: str | None = None
 
     def check(self) -> None:
-        """Refuse what cannot be connected to, before the network is asked."""
+        """Check the arguments before a connection is tried."""
         if self.address and self.scheduler_file:
-            raise ClusterError("name the scheduler by its address or by its file, not by both")
+            raise ClusterError("both an address and a scheduler file were given; give only one of them")
         files = {"tls_ca_file": self.tls_ca_file, "tls_cert": self.tls_cert, "tls_key": self.tls_key}
         named = {name: file for name, file in files.items() if file}
         if named and len(named) < len(files):
             missing = ", ".join(name for name in files if name not in named)
-            raise ClusterError(f"TLS needs three files, of which {missing} is missing")
+            raise ClusterError(
+                f"TLS needs {len(files)} files but only {len(named)} {'was' if len(named) == 1 else 'were'} given; "
+                f"also give {missing}"
+            )
         if named and not (self.address or self.scheduler_file):
-            raise ClusterError("TLS files are of no use without the address of a scheduler")
+            raise ClusterError("TLS files were given without a scheduler; also give its address or scheduler file")
         for file in (*named.values(), *([self.scheduler_file] if self.scheduler_file else [])):
             if not Path(file).is_file():
-                raise ClusterError(f"there is no file {file}")
+                raise ClusterError(f"there is no file {file}; correct the path")
 
     @property
     def security(self) -> Security | None:
-        """The certificates, with which nothing goes unencrypted."""
+        """The certificates, with encryption required; None without certificates."""
         if self.tls_ca_file is None:
             return None
         return Security(
@@ -63,36 +66,39 @@ class ClusterAddress:
         )
 
     @property
-    def named(self) -> str:
-        """The scheduler's address, as far as it is known."""
+    def resolved(self) -> str:
+        """The address, read from the scheduler file if that was given."""
         if self.address or self.scheduler_file is None:
             return str(self.address)
         try:
             return str(json.loads(Path(self.scheduler_file).read_text())["address"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ClusterError(f"{self.scheduler_file} is no scheduler file of Dask") from error
+            raise ClusterError(
+                f"{self.scheduler_file} is not a scheduler file; give the file that "
+                "dask scheduler --scheduler-file writes"
+            ) from error
 
 
-async def _send_keepalive(place: ClusterAddress) -> None:
-    """Connect to the scheduler and hang up."""
-    words = (place.security or Security()).get_connection_args("client")
-    # Whoever takes the connection and then says nothing is no scheduler either.
-    comm = await asyncio.wait_for(connect(place.named, timeout=SECONDS_TO_CONNECT, **words), SECONDS_TO_CONNECT)
+async def _try_connection(cluster: ClusterAddress) -> None:
+    """Open a connection to the scheduler and close it."""
+    options = (cluster.security or Security()).get_connection_args("client")
+    # The outer timeout covers a server that accepts the connection and then sends nothing.
+    comm = await asyncio.wait_for(connect(cluster.resolved, timeout=SECONDS_TO_CONNECT, **options), SECONDS_TO_CONNECT)
     comm.abort()
 
 
 @contextmanager
 def connected(address: str | None = None, **more: str | None) -> Iterator[Client | None]:
-    """A client of a scheduler for the length of the block; without an address, none.
+    """A context with a client of a scheduler; without an address, the client is None.
 
     Parameters
     ----------
     address : str, optional
         Such as ``tcp://host:8786``, or ``tls://host:8786`` with certificates.
     scheduler_file : path, optional
-        The file that a scheduler was told to write, instead of its address.
+        The file that ``dask scheduler --scheduler-file`` writes, instead of an address.
     tls_ca_file, tls_cert, tls_key : path, optional
-        The certificate authority's, and one's own certificate and key.
+        Certificate of the authority, certificate of the client, and its key.
 
     Examples
     --------
@@ -101,30 +107,36 @@ def connected(address: str | None = None, **more: str | None) -> Iterator[Client
     ...     print(client)
     None
     """
-    place = ClusterAddress(address=address, **more)
-    place.check()
-    if address is None and place.scheduler_file is None:
+    cluster = ClusterAddress(address=address, **more)
+    cluster.check()
+    if address is None and cluster.scheduler_file is None:
         yield None
         return
-    with _client(place) as client:
+    with _client(cluster) as client:
         if not client.scheduler_info(n_workers=-1)["workers"]:
             raise ClusterError(
-                f"the scheduler at {place.named} has no workers; start some with: dask worker {place.named}"
+                f"the scheduler at {cluster.resolved} has no workers; start some with: dask worker {cluster.resolved}"
             )
         yield client
 
 
-def _client(place: ClusterAddress) -> Client:
-    secured: dict[str, Any] = {} if place.security is None else {"security": place.security}
+def _client(cluster: ClusterAddress) -> Client:
+    address = cluster.resolved
+    secured: dict[str, Any] = {} if cluster.security is None else {"security": cluster.security}
     try:
-        # A Client that cannot connect leaves its event loop behind, which disturbs those that come after it.
-        with ThreadPoolExecutor(1) as apart:  # as this thread may have an event loop of its own
-            apart.submit(asyncio.run, _send_keepalive(place)).result()
-        return Client(place.named, timeout=SECONDS_TO_CONNECT, **secured)
-    except MemoryError as error:  # the first bytes, which are a length in Dask's words, are something else in others'
-        raise ClusterError(f"no Dask scheduler answers at {place.named}: who does speaks another protocol") from error
+        # A Client that fails to connect leaves its event loop running, which disturbs later ones.
+        # The trial runs on another thread, because this one may already have a running event loop.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _try_connection(cluster)).result()
+        return Client(address, timeout=SECONDS_TO_CONNECT, **secured)
+    except MemoryError as error:
+        # Dask takes the first bytes for a length; those of another protocol give a very large one.
+        raise ClusterError(
+            f"no Dask scheduler answers at {address}: the server there uses another protocol; check the address"
+        ) from error
     except (OSError, ValueError, TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split()) or f"nothing was heard for {SECONDS_TO_CONNECT} s"
-        if place.security is not None and not place.named.startswith("tls://"):
-            reason += "; with TLS files the address begins with tls://"
-        raise ClusterError(f"no Dask scheduler answers at {place.named}: {reason}") from error
+        reason = " ".join(str(error).split()) or f"no answer within {SECONDS_TO_CONNECT} s"
+        remedy = "check the address, and that the scheduler runs"
+        if cluster.security is not None and not address.startswith("tls://"):
+            remedy = "with TLS files, use an address that begins with tls://"
+        raise ClusterError(f"no Dask scheduler answers at {address}: {reason}; {remedy}") from error

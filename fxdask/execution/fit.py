@@ -1,4 +1,4 @@
-"""Graphs of a fit: every node block, and the projections onto the selected nodes."""
+"""Graphs of a fit: all node blocks, and the projections onto the selected nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEWEST_AT_A_TIME = 4
 def fit_blocks(
     job: FitJob, samples: SamplesHandle, probes: SamplesHandle | None = None, progress: Progress | None = None
 ) -> FitSummary:
-    """Every node block once, and their summaries merged as a tree."""
+    """Raw samples -> the summary of all node blocks, merged as a tree."""
     fit = delayed(tasks.fit_block, pure=False)
 
     def blocks() -> tuple[list[Delayed], list[Delayed]]:
@@ -37,20 +37,20 @@ def fit_blocks(
 def project_selected(
     job: FitJob, samples: SamplesHandle, weights: NDArray[np.float32], progress: Progress | None = None
 ) -> NDArray[np.float32]:
-    """(node, input) few weights -> (node, sample) training values sorted by class."""
+    """Raw samples, (node, feature) weights of few nodes -> (node, sample) training values, samples sorted by class."""
     project = delayed(tasks.project_rows, pure=False)
     shared_job, shared_weights = shared_constant(job, "job"), shared_constant(weights, "weights")
     ranges = row_tasks(samples, job.plan.n_samples, job.plan.n_features, job.plan.samples_per_projection(len(weights)))
     at_a_time = max(FEWEST_AT_A_TIME, 2 * job.plan.tasks_at_a_time)
     values = np.empty((len(weights), job.plan.n_samples), np.float32)
-    place = np.empty(job.plan.n_samples, np.intp)
-    place[np.argsort(job.codes, kind="stable")] = np.arange(job.plan.n_samples)
-    # A few at a time: together, the results of all tasks may be more than the workers can hold.
+    sorted_index = np.empty(job.plan.n_samples, np.intp)
+    sorted_index[np.argsort(job.codes, kind="stable")] = np.arange(job.plan.n_samples)
+    # A few tasks at a time, because the results of all tasks together may not fit into the workers' memory.
     for first in range(0, len(ranges), at_a_time):
         some = ranges[first : first + at_a_time]
         work = [project(shared_job, part, shared_weights, start, stop) for start, stop, part in some]
         for (start, _, _), part in zip(some, compute(work, local=is_in_memory(samples)), strict=True):
-            values[:, place[start : start + part.shape[1]]] = part
+            values[:, sorted_index[start : start + part.shape[1]]] = part
         if progress:
             progress(first + len(some), len(ranges))
     return values

@@ -1,4 +1,4 @@
-"""The parts that all graphs share: constants, ranges of samples, merges as a tree."""
+"""Parts that all graphs share: constants, row ranges of samples, merges as a tree."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ __all__ = ["SamplesHandle", "broadcast", "is_in_memory", "merged", "row_tasks", 
 MERGE_FAN_IN = 8
 
 SamplesHandle = Source | Future | DaskArray
-"""Samples as a graph may hold them: in memory, at an address, on a worker, or still to be computed."""
+"""Samples in a form that a graph can hold: an array, an address, a Future on the workers, or a Dask array."""
 
 
 def broadcast(samples: SamplesHandle) -> SamplesHandle:
-    """Samples in this process's memory -> once on every worker, if there are workers; others stay as they are."""
+    """Samples in this process's memory -> a Future with a copy on every worker; other samples are returned as given."""
     client = active_client()
     if client is None or not is_in_memory(samples):
         return samples
@@ -38,7 +38,7 @@ def is_in_memory(samples: SamplesHandle) -> bool:
 
 
 def shared_constant(value: Any, name: str) -> Any:
-    """A value as one entry of the graph that every task refers to, never a copy per task."""
+    """A value as one entry of the graph that all tasks refer to, instead of a copy in each task."""
     if isinstance(value, Future):
         return value
     return delayed(value, traverse=False, name=f"fxdask-{name}-{uuid4().hex}")
@@ -47,10 +47,10 @@ def shared_constant(value: Any, name: str) -> Any:
 def row_tasks(
     samples: SamplesHandle, n_rows: int, n_features: int, per_range: int | None = None
 ) -> list[tuple[int, int | None, Any]]:
-    """(start, stop, argument) of each range of rows.
+    """(start, stop, samples) of each row range.
 
-    The ranges depend on the shape alone, so that sums over them are the same for every chunking.
-    Rows of a Dask array are themselves the argument, and their stop is None.
+    The ranges depend only on the shape, so that sums over them are the same whatever the chunks.
+    For a Dask array, the rows themselves are passed as samples, and stop is None.
     """
     if n_rows == 0:
         return []
@@ -68,7 +68,7 @@ def row_tasks(
 
 
 def merged(parts: list[Delayed], merge: Callable[[Sequence[Any]], Any]) -> list[Delayed]:
-    """Results of many tasks -> one task that has them all, a few at a time; nothing stays nothing."""
+    """Many tasks -> a list of one task that merges their results as a tree; an empty list stays empty."""
     join, level = delayed(merge, pure=False), parts
     while len(level) > 1:
         level = [join(level[i : i + MERGE_FAN_IN]) for i in range(0, len(level), MERGE_FAN_IN)]

@@ -1,4 +1,4 @@
-"""Memory and threads of whoever will run the tasks: the connected workers, or this process."""
+"""Memory and threads of the processes that will run the tasks: the connected workers, or this process."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def checked_limit(memory_limit: Any) -> int | None:
 
 
 def measured_resources(memory_limit: Any = None, extra_baseline: int = 0, *, local: bool = False) -> Resources:
-    """What the connected workers have, or this process; where no worker is there yet, the first is waited for.
+    """Memory and threads of the connected workers, or of this process; waits for the first worker if there is none.
 
-    A worker's own limit holds, or ``memory_limit`` where that is smaller. Local threads without a
-    limit may use what the machine has free. ``extra_baseline`` is what will be in use besides;
-    ``local`` asks for this process, whatever cluster there is.
+    For a worker, the smaller of its own limit and ``memory_limit`` applies. Local threads without a
+    limit may use the free memory of the machine. ``extra_baseline`` is added to the memory in use.
+    ``local`` measures this process even if a cluster is connected.
     """
     limit = checked_limit(memory_limit)
     client = None if local else active_client()
@@ -60,8 +60,8 @@ def measured_resources(memory_limit: Any = None, extra_baseline: int = 0, *, loc
 def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources:
     client.wait_for_workers(1)
     check_workers(client)
-    # Running the function imports fxdask there, so that the libraries count as the baseline that they are.
-    # A worker that goes meanwhile is none to plan for.
+    # The call imports fxdask on the workers, so that the baseline includes its libraries.
+    # Workers that leave during the call are not counted.
     in_use: Mapping[str, int] = client.run(resident_bytes, on_error="ignore")
     workers = client.scheduler_info(n_workers=-1)["workers"]
     found = [
@@ -75,5 +75,7 @@ def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resou
         if address in workers
     ]
     if not found:
-        raise ClusterError("every worker went away while it was asked for its memory; make the same call again")
+        raise ClusterError(
+            "all workers left while their memory was measured; start workers and make the same call again"
+        )
     return min(found, key=lambda worker: worker.per_task)

@@ -1,4 +1,4 @@
-"""The graph of the activations of every node."""
+"""The graph that computes the activations of all nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def respond(
     options: ResponseOptions,
     progress: Progress | None = None,
 ) -> NDArray[np.float64]:
-    """Raw samples -> (point, class, node) activations of every node, block by block."""
+    """Raw samples -> (point, class, node) activations of all nodes, one task per block."""
     activate = delayed(tasks.respond_block, pure=False)
     shared = [
         shared_constant(value, name)

@@ -1,4 +1,4 @@
-"""Graphs over the samples to be labelled; the model enters each of them once."""
+"""Graphs over the samples to score; each graph holds the model once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["lazy_log_scores", "log_scores", "score", "tabulate"]
 
 
 def tabulate(scorer: Scorer, progress: Progress | None = None) -> NDArray[np.float64]:
-    """Every table of the scorer, made on this machine's threads; returns (class, node) bounds on their errors."""
+    """Make all density tables of the scorer on local threads -> (class, node) bounds on their errors."""
     make = delayed(tasks.tabulate, pure=False)
     shared = shared_constant(scorer, "scorer")
     used = [(k, u) for k, nodes in enumerate(scorer.used_nodes) for u in nodes]
@@ -28,7 +28,7 @@ def tabulate(scorer: Scorer, progress: Progress | None = None) -> NDArray[np.flo
 
 
 def log_scores(scorer: Scorer, samples: SamplesHandle, n_rows: int) -> Scored:
-    """Samples -> their scores, computed on this machine's threads."""
+    """Raw samples -> their scores, computed on local threads."""
     score_range = delayed(tasks.log_score_rows, pure=False)
     shared = shared_constant(scorer, "scorer")
     ranges = row_tasks(samples, n_rows, scorer.n_features)
@@ -37,7 +37,7 @@ def log_scores(scorer: Scorer, samples: SamplesHandle, n_rows: int) -> Scored:
 
 
 def lazy_log_scores(scorer: Scorer, samples: DaskArray) -> DaskArray:
-    """(sample, feature) lazy samples -> (sample, class) lazy ln y, in the samples' own row chunks."""
+    """(sample, feature) lazy samples -> (sample, class) lazy ln y, with the row chunks of the samples."""
     whole_rows = samples.rechunk({1: -1})
     return da.map_blocks(
         tasks.log_score_block,
@@ -57,14 +57,14 @@ def score(
     truth: NDArray[np.integer] | None = None,
     progress: Progress | None = None,
 ) -> ScoreSummary:
-    """Samples -> labels and scores in the store, range by range, and the ranges' summaries merged as a tree."""
-    label = delayed(tasks.score_rows, pure=False)
+    """Raw samples -> summary, merged as a tree; labels and scores are written to the store range by range."""
+    score_range = delayed(tasks.score_rows, pure=False)
     data, per_task = plan.samples, plan.rows_per_task
 
     def ranges() -> tuple[list[Delayed], list[Delayed]]:
         shared = shared_constant(job, "job")
         work = [
-            label(
+            score_range(
                 shared,
                 part,
                 None if truth is None else truth[start : start + per_task],

@@ -1,15 +1,14 @@
-"""What the connected workers must have before any work is sent to them."""
+"""Checks of the connected workers before work is sent to them: their versions, and access to files."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 from distributed import Client
 
-from fxdask.errors import ClusterError, VersionMismatchWarning
+from fxdask.errors import ClusterError, VersionMismatchWarning, warn_user
 from fxdask.execution.client import active_client
 from fxdask.store.paths import is_local, why_unreachable
 
@@ -19,7 +18,7 @@ COMPARED = ("fxdask", "numpy", "scipy", "zarr", "dask", "distributed")
 
 
 def check_workers(client: Client) -> None:
-    """Refuse workers without this fxdask, and tell of other libraries that are not the same there."""
+    """Refuse workers without this version of fxdask, and warn if other libraries differ."""
     mine = _installed()(COMPARED)
     for address, theirs in client.run(_installed(), COMPARED, on_error="ignore").items():
         if "fxdask" not in theirs:
@@ -38,16 +37,16 @@ def check_workers(client: Client) -> None:
             if theirs.get(name) != mine[name]
         ]
         if other:
-            warnings.warn(
-                f"the worker at {address} has {', '.join(other)}: results may differ in their last digits",
+            warn_user(
+                f"the worker at {address} has {', '.join(other)}: results may differ in their last digits; "
+                "install the same versions on both",
                 VersionMismatchWarning,
-                stacklevel=2,
             )
             return
 
 
 def _installed() -> Callable[[tuple[str, ...]], Mapping[str, str]]:
-    """A function that finds installed versions; being an inner one, it travels whole to workers without fxdask."""
+    """A function that returns installed versions; as an inner function it is pickled by value, without fxdask."""
 
     def installed(names: tuple[str, ...]) -> Mapping[str, str]:
         found = {}
@@ -60,15 +59,15 @@ def _installed() -> Callable[[tuple[str, ...]], Mapping[str, str]]:
 
 
 def check_reachable(url: str | None, what: str) -> None:
-    """Refuse a place that this process sees and some worker does not."""
+    """Refuse a path or URL that this process can reach but some worker cannot."""
     client = active_client()
     if client is None or url is None or why_unreachable(url):
         return
     for address, reason in client.run(why_unreachable, url, on_error="ignore").items():
         if reason:
             remedy = (
-                "put it on a disk that all workers share, or name it by a URL"
+                "put it on a disk that all workers share, or use a URL of an object store"
                 if is_local(url)
-                else "workers need the same packages, credentials and endpoint as this process"
+                else "give the workers the same packages, credentials and endpoint as this process"
             )
-            raise ClusterError(f"the worker at {address} cannot see {what} at {url} ({reason}); {remedy}")
+            raise ClusterError(f"the worker at {address} cannot reach {what} at {url} ({reason}); {remedy}")

@@ -1,1 +1,1 @@
-"""The paper's experiment."""
+"""The paper's experiment, its results and its report."""

@@ -1,4 +1,4 @@
-"""The experiment's data sets: IDX files in a folder, OpenML's copies, or scikit-learn's digits."""
+"""Read the experiment's data sets: IDX files in a folder, OpenML's copies, or scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ IDX_FILES = {
 UNSIGNED_BYTES = 0x08
 PUBLISHED_SPLIT = "the published training and test sets"
 OTHER_SPLIT = (
-    "not the published training and test sets, but the same 70,000 images divided otherwise, 6,000 for training and "
-    "1,000 for testing of each class"
+    "not the published training and test sets, but the same 70,000 images in another split, with 6,000 training and "
+    "1,000 test images of each class"
 )
-UNKNOWN_SPLIT = "not a copy that is known here: whether it is divided as the published one was not found out"
+UNKNOWN_SPLIT = "from a copy that fxdask does not know, so its split may differ from the published one"
 EVERY_FOURTH = "every fourth image is a test image"
 OPENML_TRAINING_IMAGES = 60_000
 
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """What is known of a data set before it is read."""
+    """Facts about a data set that do not depend on a copy of it."""
 
     title: str
     class_names: tuple[str, ...]
     openml_name: str | None = None
     known_splits: Mapping[str, str] = field(default_factory=dict)
-    """What is known of some divisions into training and test images, by the digest of all of them."""
+    """Descriptions of known splits into training and test images, by the digest of all images and labels."""
 
 
 DATASETS = {
@@ -69,7 +69,7 @@ DATASETS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSet:
-    """Training and test images of ten classes, one image a row."""
+    """Training and test images of ten classes, one image per row."""
 
     name: str
     train_images: NDArray[np.uint8]
@@ -81,12 +81,12 @@ class ImageSet:
 
     @property
     def facts(self) -> DatasetFacts:
-        """What is known of the data set."""
+        """Facts about the data set."""
         return DATASETS[self.name]
 
     @property
     def split(self) -> str:
-        """In words, whether training and test images are the published ones."""
+        """Text that says whether training and test images are the published ones."""
         if self.facts.openml_name is None:
             return EVERY_FOURTH
         return self.facts.known_splits.get(self.digest(), UNKNOWN_SPLIT)
@@ -100,11 +100,11 @@ class ImageSet:
 
 
 def read_images(name: str, folder: str | Path | None = None) -> ImageSet:
-    """A data set by its name, from a folder of IDX files, or without one from scikit-learn and its usual cache."""
+    """Read a data set from a folder of IDX files, or without a folder through scikit-learn and its cache."""
     if not isinstance(name, str) or name not in DATASETS:
         raise InvalidInputError(f"dataset {name!r} is not known; choose one of {', '.join(DATASETS)}")
     if folder is not None and DATASETS[name].openml_name is None:
-        raise InvalidInputError(f"{name} comes with scikit-learn; leave data out")
+        raise InvalidInputError(f"{name} comes with scikit-learn and is not read from a folder; do not pass data")
     if folder is not None:
         return _from_folder(name, Path(folder))
     return _from_openml(name) if DATASETS[name].openml_name else _from_scikit_learn(name)
@@ -112,27 +112,31 @@ def read_images(name: str, folder: str | Path | None = None) -> ImageSet:
 
 def _check_labels(images: NDArray[np.uint8], labels: NDArray[np.uint8], file: Path) -> None:
     if len(images) != len(labels):
-        raise InvalidInputError(f"{file} has {len(labels)} labels but there are {len(images)} images")
+        raise InvalidInputError(f"{file} has {len(labels)} labels but there are {len(images)} images; replace the file")
     if len(labels) and labels.max() >= N_CLASSES:
-        raise InvalidInputError(f"{file} has the label {labels.max()}, but labels run from 0 to {N_CLASSES - 1}")
+        raise InvalidInputError(
+            f"{file} has the label {labels.max()} but labels run from 0 to {N_CLASSES - 1}; replace it"
+        )
 
 
 def _from_folder(name: str, folder: Path) -> ImageSet:
     if not folder.is_dir():
-        raise InvalidInputError(f"{folder} is no folder; data is the folder that holds {_expected_names()}")
+        raise InvalidInputError(f"{folder} is not a folder; pass the folder of {_expected_names()} as data")
     found = {part: read_idx(_idx_file(folder, file)) for part, file in IDX_FILES.items()}
     for part, array in found.items():
         n_dimensions = 3 if part.endswith("images") else 1
         if array.ndim != n_dimensions:
             raise InvalidInputError(
-                f"{_idx_file(folder, IDX_FILES[part])} has {array.ndim} dimensions but should have {n_dimensions}"
+                f"{_idx_file(folder, IDX_FILES[part])} has {array.ndim} dimensions but needs {n_dimensions}; replace it"
             )
     for part in ("train", "test"):
         _check_labels(found[f"{part}_images"], found[f"{part}_labels"], _idx_file(folder, IDX_FILES[f"{part}_labels"]))
     train, test = found["train_images"], found["test_images"]
     if train.shape[1:] != test.shape[1:]:
         sizes = [" x ".join(map(str, part.shape[1:])) for part in (train, test)]
-        raise InvalidInputError(f"{folder}: training images have {sizes[0]} pixels but test images {sizes[1]}")
+        raise InvalidInputError(
+            f"{folder}: training images have {sizes[0]} pixels but test images {sizes[1]}; replace one"
+        )
     return ImageSet(
         name=name,
         train_images=train.reshape(len(train), -1),
@@ -149,38 +153,42 @@ def _expected_names() -> str:
 
 
 def _idx_file(folder: Path, name: str) -> Path:
-    """The file of this name, as it is or compressed, with a dash or a dot before the kind of its content."""
+    """The plain or compressed file of this name, with a dash or a dot before "idx"."""
     names = [name, name.replace("-idx", ".idx")]
     for candidate in [folder / f"{each}{ending}" for ending in ("", ".gz") for each in names]:
         if candidate.is_file():
             return candidate
-    raise InvalidInputError(f"{folder} has no {name}, plain or .gz; data is the folder that holds {_expected_names()}")
+    raise InvalidInputError(f"{folder} has no {name}, plain or .gz; pass the folder of {_expected_names()} as data")
 
 
 def read_idx(path: str | Path) -> NDArray[np.uint8]:
-    """An IDX file of unsigned bytes, plain or compressed, as an array.
+    """Read an IDX file of unsigned bytes, plain or compressed, as an array.
 
-    Its first four bytes are 0, 0, the type and the number of dimensions; then each dimension's
-    length in four bytes, the highest first; then the values, and nothing after them.
+    The first four bytes are 0, 0, the type and the number of dimensions. Each dimension's length
+    follows in four bytes, big-endian, and then the values until the end of the file.
     """
     path = Path(path)
     content = _content(path)
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != UNSIGNED_BYTES or not 1 <= content[3] <= 3:
-        begins = content[:4].hex(" ") or "nothing"
-        raise InvalidInputError(f"{path} is no IDX file of bytes in 1 to 3 dimensions: it begins with {begins}")
-    first = 4 + 4 * content[3]
-    if len(content) < first:
-        raise InvalidInputError(f"{path} is truncated: it ends within its header, after {len(content)} bytes")
-    shape = struct.unpack(f">{content[3]}I", content[4:first])
-    expected = first + math.prod(shape)
+        start = content[:4].hex(" ") or "nothing"
+        raise InvalidInputError(
+            f"{path} is not an IDX file of bytes in 1 to 3 dimensions: it starts with {start}; replace it"
+        )
+    header_bytes = 4 + 4 * content[3]
+    if len(content) < header_bytes:
+        raise InvalidInputError(
+            f"{path} is truncated: it ends in its header, after {len(content)} of {header_bytes} bytes; replace it"
+        )
+    shape = struct.unpack(f">{content[3]}I", content[4:header_bytes])
+    expected = header_bytes + math.prod(shape)
     if len(content) != expected:
         raise InvalidInputError(
             f"{path} is {'truncated' if len(content) < expected else 'too long'}: it has {len(content):,} bytes, "
-            f"but its header promises {' x '.join(map(str, shape))}, {expected:,} bytes"
+            f"but its header gives {' x '.join(map(str, shape))}, {expected:,} bytes; replace it"
         )
     if 0 in shape:
-        raise InvalidInputError(f"{path} is empty: its header says {' x '.join(map(str, shape))}")
-    return np.frombuffer(content, np.uint8, offset=first).reshape(shape)
+        raise InvalidInputError(f"{path} is empty: its header gives {' x '.join(map(str, shape))}; replace it")
+    return np.frombuffer(content, np.uint8, offset=header_bytes).reshape(shape)
 
 
 def _content(path: Path) -> bytes:
@@ -190,22 +198,22 @@ def _content(path: Path) -> bytes:
                 return stream.read()
         return path.read_bytes()
     except EOFError:
-        raise InvalidInputError(f"{path} is truncated: it ends in the middle of its compressed data") from None
+        raise InvalidInputError(f"{path} is truncated: its compressed data are incomplete; replace it") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise InvalidInputError(f"{path} is damaged: {error}") from error
+        raise InvalidInputError(f"{path} is damaged: {error}; replace it") from error
 
 
 def _from_openml(name: str, fetch: Callable[..., Any] = fetch_openml) -> ImageSet:
-    """OpenML's copy, which has the training images first, by scikit-learn and from its cache if it is there."""
+    """OpenML's copy, which has the training images first, downloaded or cached by scikit-learn."""
     facts = DATASETS[name]
     try:
         bunch = fetch(
             facts.openml_name, version=1, as_frame=False, parser="pandas" if find_spec("pandas") else "liac-arff"
         )
-    except Exception as error:  # whatever scikit-learn and the network beneath it may raise
+    except Exception as error:  # scikit-learn and the network raise many types
         raise DataUnavailableError(
-            f"{facts.title} is not in scikit-learn's cache and cannot be had from openml.org ({error}); pass a folder "
-            f"with {_expected_names()} as data (--data)"
+            f"{facts.title} is not in scikit-learn's cache and cannot be downloaded from openml.org ({error}); pass a "
+            f"folder with {_expected_names()} as data (--data)"
         ) from error
     images, labels = np.asarray(bunch.data).astype(np.uint8), np.asarray(bunch.target).astype(np.uint8)
     side = round(images.shape[1] ** 0.5)
@@ -222,7 +230,7 @@ def _from_openml(name: str, fetch: Callable[..., Any] = fetch_openml) -> ImageSe
 
 
 def _from_scikit_learn(name: str) -> ImageSet:
-    """The digits that scikit-learn brings; every fourth image is a test image."""
+    """scikit-learn's digits; every fourth image is a test image."""
     bunch = load_digits()
     images, labels = bunch.data.astype(np.uint8), bunch.target.astype(np.uint8)
     is_test = np.arange(len(labels)) % 4 == 3

@@ -1,4 +1,4 @@
-"""One pair of classes seen closely: what the report's figures show."""
+"""The data of the report's figures: one pair of classes in detail."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from fxdask.experiment.seeds import (
 from fxdask.tasks.reading import read_range
 from fxdask.tasks.respond import ResponseOptions, ResponsePoints
 from fxdask.workflows.data import as_samples
-from fxdask.workflows.fit import FitOptions, plan_model
 from fxdask.workflows.model import TrainingData
+from fxdask.workflows.plan import FitOptions, plan_model
 from fxdask.workflows.settings import FitSettings
 
 __all__ = ["Example", "make_example", "read_example", "write_example"]
@@ -40,39 +40,39 @@ __all__ = ["Example", "make_example", "read_example", "write_example"]
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """Figures of one pair and one seed."""
+    """Data of the figures, for one pair and one seed."""
 
     pair: Pair
     seed: int
     divergences: NDArray[np.float64]
-    """(class of the pair, node) the extended criterion."""
+    """(class of the pair, node) extended criterion."""
     ratios: NDArray[np.float64]
     """(node,) Fisher's criterion."""
     images: NDArray[np.uint8]
-    """(class of the pair, pixel) a test image of each class."""
+    """(class of the pair, pixel) one test image of each class."""
     responses: NDArray[np.float64]
     """(image, class of the density, node) activations of every node."""
     densities: list[NodeDensities]
-    """The best node of each class."""
+    """Densities of the best node of each class."""
 
     def is_whole(self, n_nodes: int) -> bool:
-        """Whether every array has its shape."""
+        """Whether every array has the expected shape."""
         shapes = (self.divergences.shape, self.ratios.shape, self.responses.shape, self.images.shape[:-1])
-        fit_together = all(found.densities.shape == (2, *found.values.shape) for found in self.densities)
-        return shapes == ((2, n_nodes), (n_nodes,), (2, 2, n_nodes), (2,)) and fit_together
+        same_lengths = all(found.densities.shape == (2, *found.values.shape) for found in self.densities)
+        return shapes == ((2, n_nodes), (n_nodes,), (2, 2, n_nodes), (2,)) and same_lengths
 
 
 def make_example(
     data: ExperimentData, settings: FitSettings, measured: SeedStatistics, pair: Pair, *, mean_shift: bool
 ) -> Example:
-    """Look closely at one pair: all nodes' scores, all nodes' responses to two test images, two nodes' densities."""
+    """Compute all nodes' scores and their responses to two test images, and the densities of two nodes."""
     scored = score_nodes(measured, data.data.classes, pair, mean_shift=mean_shift)
     choice = select_nodes(scored, settings.n_selected)
     firsts = [data.test.rows[k][0] for k in scored.codes]
     images = np.stack([read_range(data.test.samples, first, first + 1)[0] for first in firsts])
     job = shared_constant(pair_job(data, settings, measured), "pair")
-    closely = delayed(tasks.node_densities, pure=False)
-    (densities,) = compute([closely(job, choice, "extended_fisher")])
+    densities_of = delayed(tasks.node_densities, pure=False)
+    (densities,) = compute([densities_of(job, choice, "extended_fisher")])
     return Example(
         pair=pair,
         seed=settings.seed,
@@ -87,14 +87,14 @@ def make_example(
 def _responses(
     data: ExperimentData, settings: FitSettings, measured: SeedStatistics, scored: ScoredPair, images: NDArray[np.uint8]
 ) -> NDArray[np.float64]:
-    """(image of each class, class of the density, node) activations; everything of the second class is moved.
+    """(image of each class, class of the density, node) activations with the second class shifted.
 
-    A density that is moved has at a value what the unmoved one has at the value moved back.
+    A shifted density at a value equals the original density at the value minus the shift.
     """
     parts = [read_range(data.train.samples, *data.train.rows[k]) for k in scored.codes]
     counts = np.array([len(part) for part in parts])
     labels = np.repeat(np.arange(2, dtype=np.uint8), counts)
-    # In a file, as all training images are: what has room for those has room for these.
+    # The pair is written to a file, like all training images, because workers read their samples by path.
     file = data.folder / "pair.npy"
     np.save(file, np.concatenate(parts))
     samples = as_samples(file)
@@ -108,7 +108,7 @@ def _responses(
 
 
 def write_example(example: Example, path: Path, identity: Mapping[str, Any]) -> None:
-    """Into one file, whole or not at all, with what the experiment was."""
+    """Write an example and the experiment's identity into one file, atomically."""
     arrays: dict[str, Any] = {"identity": json.dumps(identity, sort_keys=True)} | {
         field.name: getattr(example, field.name) for field in fields(Example) if field.name != "densities"
     }
@@ -117,14 +117,14 @@ def write_example(example: Example, path: Path, identity: Mapping[str, Any]) -> 
         tested = of_node.pop("tested")
         arrays |= {f"{name}_{i}": value for name, value in of_node.items()}
         arrays |= {f"tested_{i}_{k}": values for k, values in enumerate(tested)}
-    begun = path.with_name(f".{path.name}.begun")
-    with begun.open("wb") as stream:
+    partial = path.with_name(f".{path.name}.begun")
+    with partial.open("wb") as stream:
         np.savez_compressed(stream, **arrays)
-    begun.replace(path)
+    partial.replace(path)
 
 
 def read_example(path: Path, identity: Mapping[str, Any], pair: Pair, seed: int) -> Example | None:
-    """What an earlier call wrote, if it is of this experiment, pair and seed and can be read."""
+    """Read an example; None if it is missing, damaged, or of another experiment, pair or seed."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays = dict(stored)

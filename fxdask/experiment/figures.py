@@ -18,7 +18,7 @@ SHOWN_SAMPLES = 250
 
 
 def response_figure(example: Example, names: tuple[str, str]) -> str:
-    """All nodes' responses to a test image of each class, in rising order, for both classes' densities."""
+    """Sorted responses of all nodes to one test image of each class, for both classes' densities."""
     with mpl.rc_context(STYLE):
         figure, axes = new_figure(1, 2, (8.4, 3.4), sharey=True)
         for i, own in enumerate(names):
@@ -28,19 +28,19 @@ def response_figure(example: Example, names: tuple[str, str]) -> str:
                 at = _spaced(len(ascending))
                 panel.plot(at + 1, ascending[at], color=CLASS_COLOURS[k], label=f"densities of {of_class}")
             panel.set_title(f"a test image of {own}")
-            panel.set_xlabel("node, in rising order of its response")
+            panel.set_xlabel("node, sorted by its response")
             panel.legend(loc="upper left")
         axes[0, 0].set_ylabel("response: density per unit of projection")
         return svg_of(figure, "Sorted responses of all nodes")
 
 
 def _spaced(count: int) -> NDArray[np.intp]:
-    """Some of so many places, evenly, with the first and the last."""
+    """Count -> evenly spaced indices, at most SHOWN_POINTS, with the first and the last."""
     return np.unique(np.linspace(0, count - 1, min(count, SHOWN_POINTS)).round().astype(np.intp))
 
 
 def divergence_figure(example: Example, names: tuple[str, str]) -> str:
-    """How the nodes' scores are distributed: the extended criterion for each class, and Fisher's."""
+    """Histograms of the nodes' scores: the extended criterion of each class, and Fisher's."""
     with mpl.rc_context(STYLE):
         figure, axes = new_figure(1, 2, (8.4, 3.2))
         left, right = axes[0]
@@ -62,7 +62,7 @@ def divergence_figure(example: Example, names: tuple[str, str]) -> str:
 
 
 def density_figure(example: Example, names: tuple[str, str]) -> str:
-    """The best node of each class: both classes' densities, and where the test images lie."""
+    """The best node of each class: both classes' densities, and the values of test images."""
     with mpl.rc_context(STYLE):
         figure, axes = new_figure(1, 2, (8.4, 3.4))
         for panel, found in zip(axes[0], example.densities, strict=True):
@@ -90,7 +90,7 @@ def density_figure(example: Example, names: tuple[str, str]) -> str:
 
 
 def agreement_figure(results: Results) -> str | None:
-    """Every pair's accuracy here against the paper's; None where the paper has none."""
+    """Accuracy of every pair against the paper's; None if the paper has no figures for it."""
     published = {criterion: results.published_mean(criterion) for criterion in CRITERIA_COMPARED}
     if results.published is None:
         return None
@@ -113,6 +113,6 @@ def agreement_figure(results: Results) -> str | None:
         both = (min(low for low, _ in ends), max(high for _, high in ends))
         panel.plot(both, both, color=INK, linewidth=0.8, linestyle="--", label="equal")
         panel.set_xlabel("accuracy in the paper, %")
-        panel.set_ylabel("accuracy here, % (bars: 95% interval)")
+        panel.set_ylabel("accuracy of this run, % (bars: 95% interval)")
         panel.legend()
-        return svg_of(figure, "Accuracy of every pair here and in the paper")
+        return svg_of(figure, "Accuracy of every pair in this run and in the paper")

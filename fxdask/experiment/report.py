@@ -1,4 +1,4 @@
-"""The experiment's results as one HTML page that needs nothing else."""
+"""The experiment's results as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ GENERATOR = "fxdask reproduce"
 TITLES = {"extended_fisher": "Extended Fisher criterion", "fisher": "Fisher's criterion"}
 
 SHIFT = (
-    "At every node the second class is moved so that the two interquartile means differ by a draw from N(0, 1), which "
-    "depends on seed, pair and node; its test images are moved with it."
+    "At every node the second class is shifted so that the two interquartile means differ by a draw from N(0, 1), "
+    "which depends on seed, pair and node; its test images are shifted by the same amount."
 )
 READINGS = (
-    "Each image is brought to mean 0 and standard deviation 1.",
+    "Each image is scaled to mean 0 and standard deviation 1.",
     "Locations are interquartile means, spreads MAD / 0.6745, bandwidths Silverman's, over the training images.",
     "Both classes have the same prior, in the criterion and in the decision.",
     SHIFT,
@@ -37,13 +37,13 @@ READINGS = (
 
 
 def write_page(path: Path, results: Results, example: Example, image_shape: tuple[int, int]) -> None:
-    """Write the page; what is there already is replaced only if it is such a page too."""
+    """Write the page; an existing file is overwritten only if it is a report too."""
     check_report_path(path, GENERATOR)
     write_atomically(path, page(results, example, image_shape))
 
 
 def page(results: Results, example: Example, image_shape: tuple[int, int]) -> str:
-    """All of the report."""
+    """The whole report as HTML."""
     facts = DATASETS[results.identity["dataset"]]
     title = f"Random-projection networks on {facts.title}: extended against plain Fisher"
     parts = [
@@ -64,11 +64,11 @@ def page(results: Results, example: Example, image_shape: tuple[int, int]) -> st
 
 def _opening(results: Results) -> str:
     identity, n_seeds = results.identity, len(results.seeds)
-    moved = "with the means of each pair moved together" if identity["mean_shift"] else "without any shift"
+    shift = "with nearly equal means in each pair" if identity["mean_shift"] else "without any shift"
     n_networks = 2 * len(results.pairs) * n_seeds
     return (
         f"<p>{_counted(len(results.pairs), 'pair')} of classes, {_counted(n_seeds, 'seed')}, "
-        f"{identity['n_nodes']:,} random nodes, the best {identity['n_selected']} for each class, {moved}: "
+        f"{identity['n_nodes']:,} random nodes, the best {identity['n_selected']} for each class, {shift}: "
         f"{n_networks:,} networks. The experiment is that of I. Alsolami and T. Fukai, "
         "<cite>An Extension of Fisher's Criterion</cite>, arXiv 2212.09225.</p>"
     )
@@ -81,7 +81,7 @@ def _counted(count: int, noun: str) -> str:
 def _summary(results: Results) -> str:
     rows = results.summary()
     has_paper = "paper" in rows[0]
-    heads = ["criterion", "average here, %"]
+    heads = ["criterion", "average of this run, %"]
     heads += ["average in the paper, %", "difference", "mean absolute difference of pairs"] if has_paper else []
     keys = ["average", *(["paper", "difference", "mean_absolute_difference"] if has_paper else [])]
     body = [
@@ -100,30 +100,30 @@ def _notes(results: Results) -> str:
     if results.published is not None and results.facts.get("split") != PUBLISHED_SPLIT:
         notes.append(f"The images are {results.facts.get('split', UNKNOWN_SPLIT)}.")
     if results.published is None:
-        notes.append("The paper has no figures for this experiment, so none stand beside these.")
+        notes.append("The paper has no figures for this experiment, so there is no comparison.")
     return "".join(f"<p><strong>Note.</strong> {escape(note)}</p>" for note in notes)
 
 
 def _legend(results: Results) -> str:
     text = "Mean over the seeds in percent, ± half the width of its 95% interval (Student's t)."
     if len(results.seeds) == 1:
-        text = "In percent, with one seed: of the spread over seeds nothing is known."
+        text = "In percent, of one seed, so there is no interval."
     if results.published is not None:
-        text += " Below it the paper's figure and the difference"
-        allowed = "larger than the intervals of both, added in squares, allow"
-        text += f", marked ▲ or ▼ where it is {allowed}." if len(results.seeds) > 1 else "."
+        text += " Below it are the paper's figure and the difference"
+        limit = "the root of the sum of both squared intervals"
+        text += f", marked ▲ or ▼ if it is larger than {limit}." if len(results.seeds) > 1 else "."
     return f"<p>{text}</p>"
 
 
 def _grid(results: Results, title: str, cell: Callable[[int], str]) -> str:
-    """A table of classes against classes, as the paper has it; ``cell`` gives the content of a pair by its index."""
+    """A table of classes by classes, as in the paper; ``cell`` gives the content of the pair with an index."""
     names = DATASETS[results.identity["dataset"]].class_names
-    place: dict[Pair, int] = {pair: i for i, pair in enumerate(results.pairs)}
+    index: dict[Pair, int] = {pair: i for i, pair in enumerate(results.pairs)}
     firsts, seconds = (sorted({pair[side] for pair in results.pairs}) for side in (0, 1))
     head = "".join(f'<th scope="col">{escape(names[b])}</th>' for b in seconds)
     rows = []
     for a in firsts:
-        cells = (f"<td>{cell(place[a, b])}</td>" if (a, b) in place else '<td class="none"></td>' for b in seconds)
+        cells = (f"<td>{cell(index[a, b])}</td>" if (a, b) in index else '<td class="none"></td>' for b in seconds)
         rows.append(f'<tr><th scope="row">{escape(names[a])}</th>{"".join(cells)}</tr>')
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'
@@ -143,7 +143,7 @@ def _matrix(results: Results, criterion: str) -> str:
         allowed = np.hypot(interval[i], published.interval[criterion][results.pairs[i]])
         difference = mean[i] - theirs[i]
         shown = f"{difference:+.2f}"
-        if difference > allowed:  # never with one seed, of which no interval is known
+        if difference > allowed:  # never true with one seed, whose interval is NaN
             shown = f'<span class="above">▲{shown}</span>'
         elif difference < -allowed:
             shown = f'<span class="below">▼{shown}</span>'
@@ -165,13 +165,13 @@ def _gains(results: Results) -> str:
 
 def _agreement(results: Results) -> str:
     figure = agreement_figure(results)
-    return "" if figure is None else captioned(figure, "Every pair here and in the paper.")
+    return "" if figure is None else captioned(figure, "Every pair in this run and in the paper.")
 
 
 def _figures(results: Results, example: Example, image_shape: tuple[int, int]) -> str:
     classes = DATASETS[results.identity["dataset"]].class_names
     names = (classes[example.pair[0]], classes[example.pair[1]])
-    moved = f" {names[1]} is moved as the experiment asks." if results.identity["mean_shift"] else ""
+    shift = f" {names[1]} is shifted as in the experiment." if results.identity["mean_shift"] else ""
     pictures = "".join(
         f'<figure><img alt="a test image of {escape(name)}" src="{image_data(pixels, image_shape)}">'
         f"<figcaption>{escape(name)}</figcaption></figure>"
@@ -183,17 +183,18 @@ def _figures(results: Results, example: Example, image_shape: tuple[int, int]) -
             f'<div class="pictures">{pictures}</div>',
             captioned(
                 response_figure(example, names),
-                "Responses of all nodes to the two test images above, each class's sorted by itself." + moved,
+                "Responses of all nodes to the two test images above; each class's densities are sorted separately."
+                + shift,
             ),
             captioned(
                 divergence_figure(example, names),
-                "How the nodes score: the extended criterion has a value for each class, Fisher's one for both. "
+                "Scores of the nodes: the extended criterion has one value per class, Fisher's one for both. "
                 "Infinite values are left out.",
             ),
             captioned(
                 density_figure(example, names),
-                "The best node of each class: densities of the training images, and some test images as strokes."
-                + moved,
+                "The best node of each class: densities of the training images, and some test images as vertical lines."
+                + shift,
             ),
         ]
     )
@@ -207,7 +208,7 @@ def _run_facts(results: Results) -> str:
         ("split", facts.get("split")),
         ("seeds", ", ".join(map(str, results.seeds))),
         ("time of all seeds", f"{facts.get('seconds_of_all_seeds', 0):.1f} s"),
-        ("bandwidths by a fallback", facts.get("fallbacks", 0)),
+        ("bandwidths from a fallback", facts.get("fallbacks", 0)),
         ("time of this call", f"{facts.get('seconds', 0):.1f} s"),
     ]
     for process, work in facts.get("processes", {}).items():

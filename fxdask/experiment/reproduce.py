@@ -27,16 +27,16 @@ __all__ = ["Reproduction", "reproduce"]
 
 
 class Reproduction:
-    """What came out of the experiment.
+    """Results of the experiment.
 
     Attributes
     ----------
     accuracy : dict of ndarray of shape (n_pairs, n_seeds)
-        By criterion, ``"extended_fisher"`` and ``"fisher"``, the percentage of right labels.
+        By criterion, ``"extended_fisher"`` and ``"fisher"``, the percentage of correct labels.
     pairs : list of (class, class)
     seeds : list of int
     results : Results
-        Means, intervals, the paper's figures and the tables made of them.
+        Means, intervals, the paper's figures and tables of them.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class Reproduction:
 
     @property
     def accuracy(self) -> dict[str, NDArray[np.float64]]:
-        """By criterion, (pair, seed) percent of right labels."""
+        """By criterion, (pair, seed) percentage of correct labels."""
         return self.results.accuracy
 
     @property
@@ -66,7 +66,7 @@ class Reproduction:
         return self.results.seeds
 
     def to_html(self, path: str | Path) -> None:
-        """Write the report, one page that needs nothing else; a report that stands there already is replaced."""
+        """Write the report as one self-contained page; an existing report is overwritten."""
         write_page(Path(path), self.results, self._example, self._image_shape)
 
     def __repr__(self) -> str:
@@ -91,35 +91,35 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
 ) -> Reproduction:
     """Run the paper's experiment: every pair of classes, both criteria, several seeds.
 
-    The ten classes are measured once for each seed; all pairs and both criteria share that. It
-    runs on the connected Dask cluster, or else on local threads, and gives the same numbers on
-    any of them.
+    The ten classes are measured once per seed, and all pairs and both criteria share these
+    statistics. The experiment runs on the connected Dask cluster, or on local threads if there is
+    none, with the same results.
 
     Parameters
     ----------
     dataset : {"mnist", "fashion_mnist", "digits"}
-        "digits" are the small ones that come with scikit-learn, to try things with.
+        "digits" are the small images of scikit-learn, for a quick try.
     data : path, optional
-        Folder of the IDX files. Without it, OpenML's copy by scikit-learn and its cache.
+        Folder of the IDX files. If not given, scikit-learn downloads and caches OpenML's copy.
     seeds : int or sequence of int
-        How many, from 0 on; or which.
+        Number of seeds, starting at 0; or a list of seeds.
     pairs : sequence of (class, class), optional
-        All 45 if not given. A pair's numbers do not depend on the other pairs.
+        All 45 if not given. A pair's results do not depend on the other pairs.
     n_nodes, n_selected : int
-        Random nodes, and how many are kept for each class.
+        Number of random nodes, and of nodes kept for each class.
     mean_shift : bool
-        Whether the second class of a pair is moved so that the means nearly coincide, as in the paper.
+        Whether the second class of a pair is shifted so that the means nearly coincide, as in the paper.
     out : path, optional
-        Folder for ``results.json``, ``results.csv`` and ``example.npz``. The same call goes on there
-        after it was stopped, and so does one with more seeds or pairs. Needed on a cluster, at a
-        place that all workers reach; otherwise a temporary folder is used.
+        Folder for ``results.json``, ``results.csv`` and ``example.npz``. The same call resumes an
+        interrupted one, and more seeds or pairs are added to the existing results. A cluster needs a
+        folder that all workers can reach; otherwise a temporary folder is used.
     overwrite : bool
-        Begin anew where ``out`` holds results of other data or parameters; those are lost. Equal ones
-        are kept and gone on with, for they would come out the same.
+        Delete results of other data or parameters in ``out``. Results of the same experiment are
+        kept and extended, because computing them again would give the same numbers.
     nodes_per_block, memory_limit
-        As for :class:`FisherNetworkClassifier`; they change no number.
+        As for :class:`FisherNetworkClassifier`; they change no result.
     verbose : bool
-        A progress bar for each seed on standard error.
+        Show a progress bar for each seed on standard error.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
     (2, 2)
     """
     chosen_seeds, chosen_pairs = checked_seeds(seeds), checked_pairs(pairs)
-    _check_place(data, out, memory_limit)
+    _check_paths_and_limit(data, out, memory_limit)
     if not isinstance(mean_shift, (bool, np.bool_)):
         raise InvalidInputError(f"mean_shift must be True or False, not {mean_shift!r}")
     settings = checked_settings(
@@ -147,9 +147,9 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
         )
     )
     if settings.n_selected > settings.n_nodes:
-        raise InvalidInputError(f"n_selected={n_selected} is more than n_nodes={n_nodes}")
+        raise InvalidInputError(f"n_selected={n_selected} is more than n_nodes={n_nodes}; select fewer nodes")
     if out is None and active_client() is not None:
-        raise ClusterError("a cluster is connected: name a folder that all of its workers can reach with out=")
+        raise ClusterError("a cluster is connected, so out= is needed; pass a folder that all of its workers can reach")
     images = read_images(dataset, data)
     experiment = Experiment(
         images=images,
@@ -161,7 +161,7 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
     experiment.check()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fxdask-")) if out is None else out)
-        folder = folder.resolve()  # one name for one folder, whichever links lead to it
+        folder = folder.resolve()  # symbolic links to one folder must give one lease
         folder.mkdir(parents=True, exist_ok=True)
         stack.enter_context(exclusive_lease(str(folder / RESULTS)))
         options = ExperimentOptions(overwrite, nodes_per_block, memory_limit, verbose)
@@ -169,13 +169,13 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
     return Reproduction(results, example, images.image_shape)
 
 
-def _check_place(data: Any, out: Any, memory_limit: Any) -> None:
-    """Refuse before anything is read or made."""
+def _check_paths_and_limit(data: Any, out: Any, memory_limit: Any) -> None:
+    """Refuse invalid paths and limits before any file is read or written."""
     for name, value in (("data", data), ("out", out)):
         if value is not None and not isinstance(value, (str, Path)):
             raise InvalidInputError(f"{name} must be a path, not {value!r}")
     if out is not None and "://" in str(out):
-        raise InvalidInputError(f"out is a folder on a disk, not {out}")
+        raise InvalidInputError(f"out must be a folder on a disk, not {out}")
     if out is not None and Path(out).exists() and not Path(out).is_dir():
-        raise InvalidInputError(f"{out} is a file; out is a folder")
+        raise InvalidInputError(f"{out} is a file; pass a folder as out")
     checked_limit(memory_limit)

@@ -1,4 +1,4 @@
-"""The experiment's outcome: counts by pair and seed, what follows from them, and the files that hold them."""
+"""The experiment's results: counts by pair and seed, statistics of them, and the results files."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Published:
-    """The paper's figures in percent, by criterion and pair: the mean over its runs, and its 95% interval's half."""
+    """The paper's figures in percent, by criterion and pair: the mean, and half the width of its 95% interval."""
 
     mean: Mapping[str, Mapping[Pair, float]]
     interval: Mapping[str, Mapping[Pair, float]]
 
 
 def published_figures(dataset: str) -> Published | None:
-    """The figures that the paper prints for this data set; None where it has none."""
+    """The paper's figures for a data set; None if it has none."""
     file = files("fxdask.experiment") / "published" / f"{dataset}.csv"
     if not file.is_file():
         return None
@@ -66,18 +66,18 @@ class Results:
     """Accuracies of both criteria over pairs of classes and seeds."""
 
     identity: Mapping[str, Any]
-    """What the numbers depend on: data and parameters."""
+    """Everything that the counts depend on: data and parameters."""
     pairs: list[Pair]
     seeds: list[int]
     correct: Mapping[str, NDArray[np.int64]]
-    """By criterion, (pair, seed) test samples with the right label."""
+    """By criterion, (pair, seed) number of correctly labelled test samples."""
     tested: NDArray[np.int64]
-    """(pair,) test samples."""
+    """(pair,) number of test samples."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def accuracy(self) -> dict[str, NDArray[np.float64]]:
-        """By criterion, (pair, seed) percent of the test samples with the right label."""
+        """By criterion, (pair, seed) percentage of correctly labelled test samples."""
         return {name: 100 * counts / self.tested[:, None] for name, counts in self.correct.items()}
 
     def mean(self, criterion: str) -> NDArray[np.float64]:
@@ -94,7 +94,7 @@ class Results:
 
     @property
     def published(self) -> Published | None:
-        """The paper's figures, where it has this experiment: the shift and the size of its network included."""
+        """The paper's figures; None if this experiment differs from the paper's in data, network size or shift."""
         usual = {"n_nodes": 10_000, "n_selected": 10, "mean_shift": True}
         if any(self.identity[name] != value for name, value in usual.items()):
             return None
@@ -106,7 +106,7 @@ class Results:
         return None if published is None else np.array([published.mean[criterion][pair] for pair in self.pairs])
 
     def summary(self) -> list[dict[str, Any]]:
-        """For each criterion its average over the pairs, and how far that and each pair are from the paper's."""
+        """For each criterion the average over the pairs, and the differences from the paper's figures."""
         rows = []
         for criterion in CRITERIA_COMPARED:
             mean, theirs = self.mean(criterion), self.published_mean(criterion)
@@ -119,7 +119,7 @@ class Results:
         return rows
 
     def table(self) -> list[dict[str, Any]]:
-        """One row for each pair: mean and interval of both criteria, the gain, and the paper's figures."""
+        """One row per pair: mean and interval of both criteria, the gain, and the paper's figures."""
         rows: list[dict[str, Any]] = []
         for i, (a, b) in enumerate(self.pairs):
             row: dict[str, Any] = {"pair": f"{a}-{b}", "tested": int(self.tested[i])}
@@ -136,9 +136,9 @@ class Results:
 
 
 class ResultsFile:
-    """The file of all that is done: it grows by whole seeds, and an equal call goes on from it.
+    """The file of all counts: it grows by whole seeds, so that the same call can resume from it.
 
-    Results of another experiment are refused, or with ``overwrite`` forgotten; ``replaced`` then says so.
+    Results of another experiment are refused, or dropped with ``overwrite``, and then ``replaced`` is True.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any], *, overwrite: bool = False) -> None:
@@ -149,13 +149,14 @@ class ResultsFile:
         self.replaced = bool(other)
         if other and not overwrite:
             raise StoreExistsError(
-                f"{path} holds results of {', '.join(other)}; choose another folder, or pass overwrite=True"
+                f"{path} holds results of {', '.join(other)}; "
+                "choose another folder, or pass overwrite=True to replace them"
             )
         self._seeds: dict[str, Any] = {} if other else stored.get("seeds", {})
         self._facts: dict[str, Any] = {} if other else stored.get("facts", {})
 
     def _stored(self) -> dict[str, Any]:
-        """What the file holds, if it is one of ours: another is never replaced."""
+        """The checked content of the file; any other file is refused, so that it is never overwritten."""
         if not self.path.exists():
             return {}
         try:
@@ -168,8 +169,7 @@ class ResultsFile:
             version = stored["format"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise StoreFormatError(
-                f"{self.path} is damaged, or no results of this experiment ({error}); "
-                "move it away, or choose another folder"
+                f"{self.path} is damaged or not a results file ({error}); move it away, or choose another folder"
             ) from error
         if type(version) is not int or version != FORMAT:
             raise StoreFormatError(
@@ -178,7 +178,7 @@ class ResultsFile:
         return stored
 
     def _differences(self, stored: Mapping[str, Any]) -> list[str]:
-        """In words, what the stored results are of that these would not be."""
+        """Texts of all differences between the identity of the stored results and this one."""
         found = stored.get("identity", self.identity)
         named = {"data": "other images", "streams": "another NumPy's random numbers"}
         return [
@@ -188,12 +188,12 @@ class ResultsFile:
         ]
 
     def missing(self, seed: int, pairs: Iterable[Pair]) -> list[Pair]:
-        """Those of the pairs that are still to be done with this seed."""
+        """The pairs that have no counts for this seed yet."""
         done = self._seeds.get(str(seed), {}).get("pairs", {})
         return [pair for pair in pairs if _key(pair) not in done]
 
     def add(self, seed: int, counts: Mapping[Pair, Mapping[str, Any]], seconds: float, work: WorkByProcess) -> None:
-        """Take over the counts of one seed, who worked on them and how long, and write the file anew."""
+        """Add the counts of one seed, its seconds and its counters by process, and save the file."""
         of_seed = self._seeds.setdefault(str(seed), {"seconds": 0.0, "processes": {}, "pairs": {}})
         of_seed["seconds"] += seconds
         of_seed["processes"] = merged_work([of_seed["processes"], work])
@@ -201,13 +201,13 @@ class ResultsFile:
         self.save()
 
     def save(self, facts: Mapping[str, Any] | None = None) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file atomically."""
         self._facts = self._facts if facts is None else dict(facts)
         content = {"format": FORMAT, "identity": self.identity, "facts": self._facts, "seeds": self._seeds}
         write_atomically(self.path, json.dumps(content, indent=1, default=str) + "\n")
 
     def results(self, pairs: Sequence[Pair], seeds: Sequence[int]) -> Results:
-        """The results of these pairs and seeds, all of which are done."""
+        """The results of these pairs and seeds, all of which must be present."""
         counts = [[self._seeds[str(seed)]["pairs"][_key(pair)] for seed in seeds] for pair in pairs]
         correct = {
             name: np.array([[count["correct"][name] for count in row] for row in counts], dtype=np.int64)
@@ -230,7 +230,7 @@ class ResultsFile:
         )
 
     def write_csv(self, path: Path) -> None:
-        """Everything that is recorded: every pair, seed and criterion in a row of its own."""
+        """Write all counts as CSV, one row per pair, seed and criterion."""
         text = StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(["class_a", "class_b", "seed", "criterion", "correct", "tested", "accuracy"])
@@ -244,7 +244,7 @@ class ResultsFile:
 
 
 def _check_counts(seed: int, of_seed: Mapping[str, Any]) -> None:
-    """Refuse counts that no experiment could have given."""
+    """Refuse counts that no experiment can give."""
     merged_work([of_seed["processes"]])
     if not of_seed["seconds"] >= 0:
         raise ValueError(f"seed {seed} took {of_seed['seconds']} seconds")
@@ -256,27 +256,27 @@ def _check_counts(seed: int, of_seed: Mapping[str, Any]) -> None:
 
 
 def _check_tested(seeds: Mapping[str, Any]) -> None:
-    """Refuse a pair of which one seed tested another number of samples than the other."""
+    """Refuse a pair whose number of test samples differs between seeds."""
     tested: dict[str, int] = {}
     for of_seed in seeds.values():
         for pair, count in of_seed["pairs"].items():
             if tested.setdefault(pair, count["tested"]) != count["tested"]:
-                raise ValueError(f"seeds tested different samples of pair {pair}")
+                raise ValueError(f"pair {pair} has {count['tested']} and {tested[pair]} test samples")
 
 
 WorkByProcess = Mapping[str, Mapping[str, int]]
-"""By process, the blocks and pairs it did and the most memory it had."""
+"""Number of blocks and pairs, and peak memory, by process."""
 
 
 def merged_work(parts: Iterable[WorkByProcess]) -> dict[str, dict[str, int]]:
-    """What each process did, and the most memory it had, over several pieces of work."""
+    """Sum the counters of each process, and take the maximum of its peak memory."""
     found: dict[str, dict[str, int]] = {}
     for part in parts:
         for process, work in part.items():
-            mine = found.setdefault(process, {"blocks": 0, "pairs": 0, "peak_bytes": 0})
-            mine["blocks"] += work["blocks"]
-            mine["pairs"] += work["pairs"]
-            mine["peak_bytes"] = max(mine["peak_bytes"], work["peak_bytes"])
+            total = found.setdefault(process, {"blocks": 0, "pairs": 0, "peak_bytes": 0})
+            total["blocks"] += work["blocks"]
+            total["pairs"] += work["pairs"]
+            total["peak_bytes"] = max(total["peak_bytes"], work["peak_bytes"])
     return found
 
 

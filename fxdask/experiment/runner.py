@@ -1,4 +1,4 @@
-"""The paper's experiment from data to results: every seed and pair once, whoever stopped it in between."""
+"""Run the paper's experiment from data to results; an interrupted run is resumed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fxdask.workflows.settings import FitSettings
 
 __all__ = ["Experiment", "ExperimentOptions", "checked_pairs", "checked_seeds", "run"]
 
-WORK_FOLDER = ".fxdask-work"  # begun and removed here, so the name is one that nobody else gives
+WORK_FOLDER = ".fxdask-work"  # deleted after a run, so its name must not clash with users' folders
 RESULTS, EXAMPLE = "results.json", "example.npz"
 OWN_NAMES = {f".{RESULTS}.begun", f".{RESULTS}.lease", WORK_FOLDER}
 MOST_SEEDS, LARGEST_SEED = 10**6, 2**63 - 1
@@ -37,18 +37,18 @@ FEWEST_TRAINING_IMAGES = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """What is to be done: data, network, seeds and pairs."""
+    """The requested experiment: data, network, seeds and pairs."""
 
     images: ImageSet
     settings: FitSettings
-    """The network, whatever its seed."""
+    """Settings of the network; the seed in them is not used."""
     seeds: list[int]
     pairs: list[Pair]
     mean_shift: bool = True
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a pair's and seed's numbers depend on."""
+        """Everything that the counts of a pair and seed depend on."""
         return {
             "dataset": self.images.name,
             "data": self.images.digest(),
@@ -60,25 +60,25 @@ class Experiment:
         }
 
     def check(self) -> None:
-        """Refuse pairs of classes of which there are too few images."""
+        """Refuse pairs with a class that has too few images."""
         for k in sorted({k for pair in self.pairs for k in pair}):
             trained = int((self.images.train_labels == k).sum())
             tested = int((self.images.test_labels == k).sum())
             if trained < FEWEST_TRAINING_IMAGES or tested < 1:
                 raise InvalidInputError(
                     f"class {k} has {trained} training and {tested} test images; "
-                    f"{FEWEST_TRAINING_IMAGES} and 1 are needed"
+                    f"{FEWEST_TRAINING_IMAGES} and 1 are needed; choose other pairs"
                 )
 
 
 def _streams() -> str:
-    """A few draws of either kind, which tell whether another NumPy draws the same."""
+    """Digest of a few random weights and shifts, to detect a NumPy that draws different ones."""
     drawn = (weight_rows(0, [0], 8), mean_differences(0, (0, 1), 8))
     return hashlib.sha256(b"".join(values.tobytes() for values in drawn)).hexdigest()[:16]
 
 
 def checked_seeds(seeds: Any) -> list[int]:
-    """How many seeds, or which -> which, in the order given."""
+    """Number of seeds, or an iterable of seeds -> list of seeds in the given order, without duplicates."""
     if isinstance(seeds, Integral) and not isinstance(seeds, bool):
         seeds = range(min(int(seeds), MOST_SEEDS + 1))
     try:
@@ -86,7 +86,7 @@ def checked_seeds(seeds: Any) -> list[int]:
     except TypeError:
         found = []
     if len(found) > MOST_SEEDS:
-        raise InvalidInputError(f"at most {MOST_SEEDS:,} seeds can be done at once")
+        raise InvalidInputError(f"at most {MOST_SEEDS:,} seeds are allowed in one call; pass fewer")
     is_whole = [isinstance(k, Integral) and not isinstance(k, bool) and 0 <= int(k) <= LARGEST_SEED for k in found]
     if not found or not all(is_whole):
         raise InvalidInputError("seeds must be a whole number of at least 1, or whole numbers from 0 to 2^63 - 1")
@@ -94,7 +94,7 @@ def checked_seeds(seeds: Any) -> list[int]:
 
 
 def checked_pairs(pairs: Any) -> list[Pair]:
-    """Pairs of classes, or None for all -> each once, the lower class first."""
+    """Pairs of classes, or None for all -> pairs without duplicates, the lower class first."""
     if pairs is None:
         return list(combinations(range(N_CLASSES), 2))
     found = []
@@ -107,7 +107,7 @@ def checked_pairs(pairs: Any) -> list[Pair]:
             found.append((int(min(first, second)), int(max(first, second))))
     except (TypeError, ValueError):
         raise InvalidInputError(
-            f"pairs are of two different classes from 0 to {N_CLASSES - 1}, such as 0 and 1, or 3 and 8"
+            f"pairs must be two different classes from 0 to {N_CLASSES - 1}, such as 0 and 1, or 3 and 8"
         ) from None
     if not found:
         raise InvalidInputError("pairs is empty; leave it out for all pairs")
@@ -116,7 +116,7 @@ def checked_pairs(pairs: Any) -> list[Pair]:
 
 @dataclass(frozen=True)
 class ExperimentOptions:
-    """How the experiment works: none of it changes a number."""
+    """Options of the experiment that never change its results."""
 
     overwrite: bool = False
     nodes_per_block: int | str = "auto"
@@ -125,15 +125,15 @@ class ExperimentOptions:
 
 
 def run(experiment: Experiment, out: Path, options: ExperimentOptions) -> tuple[Results, Example]:
-    """Do what is still missing in the folder, seed by seed, and read the results from there."""
+    """Compute the results that are missing in the folder, seed by seed, and return all requested results."""
     started = time.perf_counter()
-    # A write that failed may have left a file of one of our own names, and nothing else.
+    # A folder without results may hold only files that an interrupted first write left.
     if not (out / RESULTS).exists() and not {path.name for path in out.iterdir()} <= OWN_NAMES:
-        raise StoreExistsError(f"{out} holds other files; choose a new or an empty folder, or one with such results")
+        raise StoreExistsError(f"{out} holds other files; choose a new or empty folder, or one with results")
     results = ResultsFile(out / RESULTS, experiment.identity, overwrite=options.overwrite)
     if results.replaced:
-        _forget(out)
-    results.save()  # from now on the folder is recognised as one of this experiment
+        _remove_old_files(out)
+    results.save()  # from now on a later call recognises the folder
     example = read_example(out / EXAMPLE, results.identity, experiment.pairs[0], experiment.seeds[0])
     missing = {seed: results.missing(seed, experiment.pairs) for seed in experiment.seeds}
     if any(missing.values()) or example is None:
@@ -152,8 +152,8 @@ def run(experiment: Experiment, out: Path, options: ExperimentOptions) -> tuple[
     return results.results(experiment.pairs, experiment.seeds), example
 
 
-def _forget(out: Path) -> None:
-    """Remove what another experiment left, before anything of this one is written beside it."""
+def _remove_old_files(out: Path) -> None:
+    """Remove the files of another experiment, so that the folder never mixes two experiments."""
     for name in (EXAMPLE, "results.csv", "report.html"):
         (out / name).unlink(missing_ok=True)
     shutil.rmtree(out / WORK_FOLDER, ignore_errors=True)
@@ -161,7 +161,7 @@ def _forget(out: Path) -> None:
 
 @dataclass(frozen=True)
 class _Runner:
-    """An experiment with its data and the file that its results go into."""
+    """An experiment, its data and its results file."""
 
     experiment: Experiment
     data: ExperimentData
@@ -169,7 +169,7 @@ class _Runner:
     verbose: bool
 
     def run_seeds(self, missing: Mapping[int, Sequence[Pair]], example: Example | None, file: Path) -> Example:
-        """Every seed of which something is missing; the first one's statistics also give the example."""
+        """Run every seed with missing pairs; the first seed's statistics also give the example."""
         experiment, first = self.experiment, self.experiment.seeds[0]
         for i, seed in enumerate(experiment.seeds):
             if not missing[seed] and (seed != first or example is not None):
@@ -190,7 +190,7 @@ class _Runner:
         return example
 
     def run_seed(self, seed: int, pairs: Sequence[Pair], title: str) -> SeedStatistics:
-        """One seed's statistics and all of its pairs that are missing, recorded when the last one is done."""
+        """Measure one seed and evaluate its missing pairs; all counts are saved together at the end."""
         started = time.perf_counter()
         settings = replace(self.experiment.settings, seed=seed)
         with progress_bar(title, shown=self.verbose) as show:
@@ -221,7 +221,7 @@ class _Runner:
 
 
 def _work(measured: SeedStatistics, pair_results: Sequence[PairResult]) -> WorkByProcess:
-    """What each process did for one seed, and the most memory it had."""
+    """Number of blocks and pairs, and peak memory, of each process for one seed."""
     peaks = measured.peak_bytes_by_process
     blocks = {name: (count, 0, peaks[name]) for name, count in measured.blocks_by_process.items()}
     each = [blocks, *({one.process: (0, 1, one.peak_bytes)} for one in pair_results)]

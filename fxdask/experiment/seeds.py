@@ -1,4 +1,4 @@
-"""Statistics of all classes under one seed's weights, and the pairs of classes that share them."""
+"""Statistics of all classes for one seed's weights, and the pairs of classes that share them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fxdask.experiment import evaluate_pair as tasks
 from fxdask.experiment.datasets import ImageSet
 from fxdask.experiment.evaluate_pair import PairJob, PairResult, PairSelection, SortedSamples
 from fxdask.experiment.results import CRITERIA_COMPARED, Pair
-from fxdask.experiment.shifts import mean_differences, moved_pair
+from fxdask.experiment.shifts import mean_differences, shifted_pair
 from fxdask.kernels.criteria.base import Measurements
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.selection import NO_NODE, top_nodes
@@ -29,8 +29,9 @@ from fxdask.store.model import ModelStore
 from fxdask.store.retry import writing
 from fxdask.tasks.job import FitJob
 from fxdask.workflows.data import as_samples
-from fxdask.workflows.fit import FitOptions, measure_classes
+from fxdask.workflows.measure import measure_classes
 from fxdask.workflows.model import TrainingData
+from fxdask.workflows.plan import FitOptions
 from fxdask.workflows.settings import FitSettings
 
 __all__ = [
@@ -52,7 +53,7 @@ EQUAL_PRIORS = np.array([0.5, 0.5])
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentData:
-    """The data in files that every worker can read, scanned once, and the folder of the seeds' stores."""
+    """Data in files that every worker can read, the result of their scan, and the folder of the seeds' stores."""
 
     folder: Path
     data: TrainingData
@@ -63,16 +64,16 @@ class ExperimentData:
 
     @property
     def train(self) -> SortedSamples:
-        """The training samples, ordered by class."""
+        """The training samples, sorted by class."""
         return SortedSamples(self.data.samples.handle, _rows_of(self.data.codes, np.arange(len(self.data.classes))))
 
     def store(self, seed: int) -> str:
-        """Where the statistics of a seed are."""
+        """Path of the store with a seed's statistics."""
         return str(self.folder / f"seed-{seed}.zarr")
 
 
 def prepare_data(images: ImageSet, folder: Path, normalize: str, **limits: Any) -> ExperimentData:
-    """Write the images, ordered by class, where the tasks read them, and look at each training image once."""
+    """Write the images sorted by class into files that the tasks read, and scan the training images."""
     folder.mkdir(parents=True, exist_ok=True)
     train = _write_by_class(images.train_images, images.train_labels, folder / "train.npy")
     test = _write_by_class(images.test_images, images.test_labels, folder / "test.npy")
@@ -85,25 +86,25 @@ def prepare_data(images: ImageSet, folder: Path, normalize: str, **limits: Any) 
 
 
 def _write_by_class(images: NDArray[np.uint8], labels: NDArray[np.uint8], file: Path) -> NDArray[np.uint8]:
-    """Images in the order of their labels into a file -> the labels in that order."""
+    """Write images sorted by label into a file -> (image,) sorted labels."""
     order = np.argsort(labels, kind="stable")
-    begun = file.with_suffix(".partial")
+    partial = file.with_suffix(".partial")
     with writing(str(file)):
-        with begun.open("wb") as stream:
+        with partial.open("wb") as stream:
             np.save(stream, images[order])
-        begun.replace(file)
+        partial.replace(file)
     return labels[order]
 
 
 def _rows_of(labels: NDArray[np.integer], classes: NDArray[np.integer]) -> list[tuple[int, int]]:
-    """(sample,) rising labels -> for each class its first row and the one after its last."""
-    first, last = (np.searchsorted(labels, classes, side=side).tolist() for side in ("left", "right"))
-    return list(zip(first, last, strict=True))
+    """(sample,) sorted labels, (class,) classes -> the row range (start, stop) of each class."""
+    starts, stops = (np.searchsorted(labels, classes, side=side).tolist() for side in ("left", "right"))
+    return list(zip(starts, stops, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeedStatistics:
-    """The weights of one seed: every class's location and spread at every node."""
+    """Location and spread of every class at every node, for the weights of one seed."""
 
     job: FitJob
     statistics: ClassStatistics
@@ -113,7 +114,7 @@ class SeedStatistics:
 
 
 def measure_seed(data: ExperimentData, settings: FitSettings, progress: Progress | None = None) -> SeedStatistics:
-    """The statistics of all classes under the weights of one seed, into its store; begun ones are gone on with."""
+    """Measure all classes for the weights of one seed into its store; an unfinished store is resumed."""
     options = FitOptions(
         store=data.store(settings.seed), nodes_per_block=data.nodes_per_block, memory_limit=data.memory_limit
     )
@@ -130,7 +131,7 @@ def measure_seed(data: ExperimentData, settings: FitSettings, progress: Progress
 
 
 def _tolerance(job: FitJob) -> NDArray[np.float64]:
-    """(node,) below what a spread counts as zero; the weights are drawn a few at a time."""
+    """(node,) spread at or below which a node counts as constant; weights are drawn in parts to save memory."""
     n_nodes, parts = job.plan.n_nodes, []
     for start in range(0, n_nodes, NODES_PER_DRAW):
         weights = weight_block(job.seed, start, min(start + NODES_PER_DRAW, n_nodes), job.plan.n_features)
@@ -140,7 +141,7 @@ def _tolerance(job: FitJob) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class ScoredPair:
-    """Every node's scores for one pair, and how far the second class is moved at every node."""
+    """Every node's scores for one pair, and the shift of the second class at every node."""
 
     pair: Pair
     codes: tuple[int, int]
@@ -150,28 +151,29 @@ class ScoredPair:
 
 
 def score_nodes(measured: SeedStatistics, classes: NDArray, pair: Pair, *, mean_shift: bool) -> ScoredPair:
-    """Both criteria at every node for a pair of classes, after the second one's shift."""
+    """Score every node for a pair of classes by both criteria, after the shift of the second class."""
     job = measured.job
     if job.preprocessing.largest == 0:
-        raise InvalidInputError("the images do not vary: each of them has one value only")
+        raise InvalidInputError("every image is constant, so no projection can separate classes; check the data")
     codes = (int(np.searchsorted(classes, pair[0])), int(np.searchsorted(classes, pair[1])))
     difference = mean_differences(job.seed, pair, job.plan.n_nodes) if mean_shift else None
-    own, shift = moved_pair(measured.statistics, codes, difference)
+    own, shift = shifted_pair(measured.statistics, codes, difference)
     columns = Measurements(own, EQUAL_PRIORS, measured.tolerance)
     scores = {name: CRITERIA[name].score(columns) for name in CRITERIA_COMPARED}
     return ScoredPair(pair, codes, scores, shift)
 
 
 def select_nodes(scored: ScoredPair, n_selected: int) -> PairSelection:
-    """The nodes that each criterion selects."""
+    """Select the best nodes by each criterion."""
     chosen = {name: top_nodes(scores, 0, n_selected).nodes for name, scores in scored.scores.items()}
     usable = min(int((found != NO_NODE).sum(axis=1).min()) for found in chosen.values())
     names = "class {} from class {}".format(*scored.pair)
     if usable == 0:
-        raise InvalidInputError(f"no node tells {names}: every projection is constant")
+        raise InvalidInputError(f"no node separates {names}, because every projection is constant; leave this pair out")
     if usable < n_selected:
         warn_user(
-            f"only {usable} nodes of the {n_selected} asked for tell {names}; those are used", FewUsableNodesWarning
+            f"only {usable} nodes of the {n_selected} requested separate {names}; the network uses those",
+            FewUsableNodesWarning,
         )
     nodes = np.unique(np.concatenate([found.ravel() for found in chosen.values()]))
     nodes = nodes[nodes != NO_NODE]
@@ -179,8 +181,8 @@ def select_nodes(scored: ScoredPair, n_selected: int) -> PairSelection:
 
 
 def pair_job(data: ExperimentData, settings: FitSettings, measured: SeedStatistics) -> PairJob:
-    """What all pairs of a seed share."""
-    # Without the plan's own store: pairs read the samples, and nothing else.
+    """The job that all pairs of a seed share."""
+    # Pairs read only the samples, so they need no store.
     job = replace(measured.job, store=None)
     return PairJob(fit=job, train=data.train, test=data.test, options=settings.density_options, priors=EQUAL_PRIORS)
 
@@ -194,7 +196,7 @@ def evaluate_pairs(
     settings: FitSettings,
     mean_shift: bool,
 ) -> list[PairResult]:
-    """How many test samples of each pair get the right label by the networks of both criteria."""
+    """Count the correctly labelled test samples of each pair, for the networks of both criteria."""
     evaluate = delayed(tasks.evaluate_pair, pure=False)
     shared = shared_constant(pair_job(data, settings, measured), "pairs")
     scored = (score_nodes(measured, data.data.classes, pair, mean_shift=mean_shift) for pair in pairs)

@@ -1,4 +1,4 @@
-"""Two classes of a larger set, moved so that their locations differ by what a draw says."""
+"""Shift one class of a pair so that the two locations differ by a random draw."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from numpy.typing import NDArray
 
 from fxdask.kernels.statistics import ClassStatistics
 
-__all__ = ["mean_differences", "moved_pair"]
+__all__ = ["mean_differences", "shifted_pair"]
 
 
 def mean_differences(seed: int, pair: tuple[int, int], n_nodes: int) -> NDArray[np.float64]:
-    """Seed and pair of classes -> (node,) draws from N(0, 1); a node's does not depend on how many nodes there are."""
-    # Weights are drawn from the same seed with keys of one number: those of two numbers never meet them.
+    """Seed, pair of classes -> (node,) draws from N(0, 1); a node's draw does not depend on the number of nodes."""
+    # Weights use spawn keys of one number; a key of two numbers gives an independent stream.
     stream = np.random.SeedSequence(seed, spawn_key=pair)
     return np.random.Generator(np.random.PCG64(stream)).standard_normal(n_nodes)
 
 
-def moved_pair(
+def shifted_pair(
     statistics: ClassStatistics, pair: tuple[int, int], difference: NDArray[np.float64] | None
 ) -> tuple[ClassStatistics, NDArray[np.float64]]:
-    """(class, node) statistics, a pair, (node,) wanted difference -> the pair's own, and (node,) the second's shift.
+    """(class, node) statistics, a pair, (node,) difference -> (2, node) statistics, (node,) shift of the second class.
 
-    A shift moves the location and nothing else. Without a wanted difference nothing is moved.
+    A shift changes only the location. Without a difference the shift is zero.
     """
     first, second = pair
     location, both = statistics.location, [first, second]

@@ -1,1 +1,1 @@
-"""What a job takes and how it is cut: integers only."""
+"""How a job is split into tasks, and the memory, reads and disk space that it needs: integer arithmetic only."""

@@ -1,4 +1,4 @@
-"""How a fit is cut into blocks, tiles, chunks and passes, and what that takes: integer arithmetic, no arrays."""
+"""How a fit is split into blocks, chunks and passes, and the memory, reads and disk space that it needs."""
 
 from __future__ import annotations
 
@@ -22,71 +22,71 @@ from fxdask.sizes import (
 __all__ = ["BRACKET_SLACK", "FitPlan", "FitSize", "SampleFacts"]
 
 BYTES_PER_PROJECTION = 8 * MIB
-LARGEST_PREPARED_COPY = 64 * MIB
+LARGEST_PREPROCESSED_COPY = 64 * MIB
 PROBE_BYTES_IN_STORE = 128 * MIB
 PROBE_BYTES_IN_MEMORY = 32 * MIB
 MOST_PROBES = 32_768
 FEWEST_PROBES = 4_096
 SMALL_FILES = 50  # metadata, and arrays of one small chunk
-BYTES_LOST_PER_FILE = 4096  # file systems give whole pages
+BYTES_LOST_PER_FILE = 4096  # file systems allocate whole pages
 STATISTICS_SCRATCH = 20 * MIB
-BYTES_PER_TABLE = 2**17  # of a density without far outliers, which can take up to 2 MiB
+BYTES_PER_TABLE = 2**17  # of a density without far outliers; with outliers up to 2 MiB
 STREAMING_SCRATCH = 8 * MIB
 BRACKET_SLACK = 5.0
-"""Standard deviations on each side of a sampled quantile: one bracket in a million misses."""
+"""Half width of a bracket in standard deviations of a sampled quantile; one bracket in a million misses."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleFacts:
-    """What a plan must know of the samples besides their shape."""
+    """Type and location of the samples."""
 
     itemsize: int = 4
     in_memory: bool = True
-    """Whether tasks find the samples in their process's memory and read nothing."""
+    """Whether the samples are in the memory of the tasks' processes, so that nothing is read."""
     read_bytes: int = 0
-    """Memory that one read takes, where its chunks are larger than itself."""
+    """Additional memory of one read, for decoded chunks that are larger than the read."""
     widened: bool = False
-    """Whether preprocessing a sample takes float64 copies."""
+    """Whether preprocessing makes float64 copies."""
     probes_in_memory: bool = True
-    """Whether probed samples are kept in every process, because there is no store."""
+    """Whether every process keeps the probed samples in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitSize:
-    """How large a fit is, however it is cut."""
+    """The size of a fit, independent of how it is split."""
 
     n_nodes: int
     n_features: int
     class_counts: tuple[int, ...]
     """Training samples of each class."""
     n_selected: int
-    """Nodes kept per class."""
+    """Nodes selected per class."""
     kept: tuple[str, ...] = ()
-    """Arrays of all nodes that the store keeps."""
+    """Optional arrays that the store keeps for all nodes: "weights", "projections"."""
     n_tables: int = 0
-    """Densities that labelling looks up; 0 means those of the selected nodes, each for its own class."""
+    """Density tables of the fitted model; 0 means one for each class and selected node."""
 
     @property
     def size(self) -> FitSize:
-        """The size alone, without the plan that may have been made for it."""
+        """The size only, without the plan."""
         return FitSize(**{field.name: getattr(self, field.name) for field in fields(FitSize)})
 
     @property
     def n_samples(self) -> int:
-        """All training samples."""
+        """Number of training samples."""
         return sum(self.class_counts)
 
     @property
     def n_classes(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return len(self.class_counts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitPlan(FitSize):
-    """Everything about one fit that can be known before any sample is read.
+    """How a fit is split, and what it needs; known before any sample is read.
 
-    ``print(plan)`` shows it for people; :meth:`facts` gives the same as numbers.
+    ``print(plan)`` shows a table; :meth:`facts` returns the same as numbers.
 
     Examples
     --------
@@ -100,7 +100,7 @@ class FitPlan(FitSize):
     nodes_per_block: int
     nodes_per_pass: int = 0
     samples_per_chunk: int = 0
-    """How many samples' values are held at a time; 0 means those of all samples."""
+    """Samples whose values are in memory at a time; 0 means all samples."""
     samples: SampleFacts = SampleFacts()
     resources: Resources | None = None
     tile: TileShape = field(init=False)
@@ -112,37 +112,37 @@ class FitPlan(FitSize):
 
     @property
     def n_blocks(self) -> int:
-        """How many node blocks, so tasks, the fit has."""
+        """Number of node blocks; each is one task."""
         return -(-self.n_nodes // self.nodes_per_block)
 
     @property
     def samples_per_read(self) -> int:
-        """How many samples a task reads at a time."""
+        """Number of samples per read."""
         return min(self.n_samples, rows_per_read(self.n_features))
 
     def samples_per_projection(self, n_selected: int) -> int:
-        """How many samples a task projects at a time onto the selected nodes: whole tiles, and a bounded result."""
+        """Samples per task that projects onto the selected nodes: whole tiles, about 8 MiB of values."""
         tiles = max(1, BYTES_PER_PROJECTION // (4 * max(1, n_selected) * self.tile.samples))
         return min(rows_per_read(self.n_features), tiles * self.tile.samples)
 
     @property
     def tasks_at_a_time(self) -> int:
-        """How many tasks run together, as far as that is known."""
+        """Number of tasks that run at the same time; 1 if the resources are unknown."""
         return self.resources.threads * self.resources.processes if self.resources else 1
 
     @property
     def passes_per_block(self) -> int:
-        """How often a block's task goes through all samples."""
+        """Number of passes over all samples for each block."""
         return -(-self.nodes_per_block // self.nodes_per_pass)
 
     @property
     def is_streamed(self) -> bool:
-        """Whether values are settled chunk by chunk instead of being held for all samples at once."""
+        """Whether a task processes its values chunk by chunk, because those of all samples do not fit into memory."""
         return self.samples_per_chunk > 0
 
     @property
     def probe_counts(self) -> tuple[int, ...]:
-        """Samples of each class that are looked at beforehand, to bracket quantiles, if values are streamed."""
+        """Number of probed samples of each class, from which a streamed fit estimates its brackets."""
         if not self.is_streamed:
             return (0,) * self.n_classes
         most_bytes = PROBE_BYTES_IN_MEMORY if self.samples.probes_in_memory else PROBE_BYTES_IN_STORE
@@ -154,29 +154,27 @@ class FitPlan(FitSize):
         return tuple(min(v, max(fewest, in_all * v // self.n_samples)) for v in self.class_counts)
 
     def block(self, index: int) -> NodeBlock:
-        """The node block of this index."""
+        """The node block with this index."""
         start = index * self.nodes_per_block
         return NodeBlock(index, start, min(start + self.nodes_per_block, self.n_nodes))
 
     @property
     def blocks(self) -> list[NodeBlock]:
-        """Every node block, in order."""
+        """All node blocks in order."""
         return [self.block(index) for index in range(self.n_blocks)]
 
     @property
     def class_slices(self) -> list[slice]:
-        """Where each class's values stand in a row that is sorted by class."""
+        """The columns of each class in a row of values sorted by class."""
         edges = [0]
         for count in self.class_counts:
             edges.append(edges[-1] + count)
         return [slice(start, stop) for start, stop in pairwise(edges)]
 
     @property
-    def keeps_prepared(self) -> bool:
-        """Whether the samples are so few that a prepared copy of them may stay in a process for all its blocks."""
-        return not self.is_streamed and 4 * self.n_samples * self.n_features <= LARGEST_PREPARED_COPY
-
-    # What it takes
+    def keeps_preprocessed(self) -> bool:
+        """Whether a process keeps a preprocessed copy of all samples for all its blocks, because it is small."""
+        return not self.is_streamed and 4 * self.n_samples * self.n_features <= LARGEST_PREPROCESSED_COPY
 
     @property
     def sample_bytes(self) -> int:
@@ -185,7 +183,7 @@ class FitPlan(FitSize):
 
     @property
     def task_bytes(self) -> int:
-        """Upper estimate of the memory of one task beyond the baseline of its process."""
+        """Upper estimate of the memory of one task, in addition to the baseline of its process."""
         rows = -(-self.nodes_per_block // self.tile.nodes) * self.tile.nodes + self._misaligned_rows
         return self._reading_bytes + 16 * self.nodes_per_block * self.n_features + self._values_bytes(rows)
 
@@ -195,16 +193,16 @@ class FitPlan(FitSize):
 
     @property
     def _reading_bytes(self) -> int:
-        """The tile that is prepared, what is being worked on and what is being read."""
-        prepared = self.tile.samples * self.n_features * (48 if self.samples.widened else 8)
-        if self.keeps_prepared:
-            prepared += 4 * self.n_samples * self.n_features
+        """The preprocessed samples, the range in use and the range that is read ahead."""
+        preprocessed = self.tile.samples * self.n_features * (48 if self.samples.widened else 8)
+        if self.keeps_preprocessed:
+            preprocessed += 4 * self.n_samples * self.n_features
         if self.samples.probes_in_memory:
-            prepared += self._probe_bytes
+            preprocessed += self._probe_bytes
         if self.samples.in_memory:
-            return prepared
+            return preprocessed
         one_read = self.samples_per_read * self.n_features * self.samples.itemsize
-        return prepared + 2 * one_read + self.samples.read_bytes
+        return preprocessed + 2 * one_read + self.samples.read_bytes
 
     def _values_bytes(self, rows: int) -> int:
         longest = max(self.class_counts)
@@ -218,26 +216,26 @@ class FitPlan(FitSize):
 
     @property
     def kept_bytes_per_node(self) -> int:
-        """Values that lie in a bracket, of the five that a default fit needs, for near-normal projections."""
+        """Bytes of the values in the five brackets of a default fit, for nearly normal projections."""
         in_brackets = 0
         for count, probes in zip(self.class_counts, self.probe_counts, strict=True):
-            # A bracket is `slack` standard deviations of a share, at most 1/2 / sqrt(probes), to each side;
-            # the quartiles' and those of median -+ MAD all but coincide.
+            # A bracket reaches BRACKET_SLACK standard deviations to each side, each at most 1/2 / sqrt(probes);
+            # the brackets of the quartiles nearly coincide with those of median -+ MAD.
             share = 3.6 * BRACKET_SLACK / max(1, isqrt(probes))
             in_brackets += count if share >= 1 else int(count * share)
         return 4 * in_brackets
 
     @property
     def pass_bytes(self) -> int:
-        """Bytes of the values that one pass may keep."""
+        """Bytes of bracketed values that one pass may keep."""
         return self.kept_bytes_per_node * self.nodes_per_pass
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of raw samples that the blocks' tasks read, if no bracket misses."""
+        """Bytes of raw samples that the tasks of all blocks read, if no bracket misses."""
         if self.samples.in_memory:
             return 0
-        if self.keeps_prepared:
+        if self.keeps_preprocessed:
             processes = self.resources.processes if self.resources else 1
             return min(self.n_blocks, processes) * self.sample_bytes
         probes = 0 if self.samples.probes_in_memory else self._probe_bytes
@@ -245,13 +243,13 @@ class FitPlan(FitSize):
 
     @property
     def passes(self) -> int:
-        """How often all blocks together go through the samples, for near-normal projections and no missed bracket."""
+        """Number of passes over the samples for all blocks, if no bracket misses."""
         in_last_block = -(-self.block(self.n_blocks - 1).n_nodes // self.nodes_per_pass)
         return (self.n_blocks - 1) * self.passes_per_block + in_last_block
 
     @property
     def bytes_read_besides(self) -> int:
-        """Bytes of raw samples that are read before and after: to survey them, to probe, to project the selected."""
+        """Bytes of raw samples that are read before and after the blocks: by scan, probe and final projection."""
         return 0 if self.samples.in_memory else (3 if self.is_streamed else 2) * self.sample_bytes
 
     @property
@@ -260,29 +258,29 @@ class FitPlan(FitSize):
 
     @property
     def product_passes(self) -> float:
-        """Products, as a multiple of every node with every sample once.
+        """Amount of multiplication, where 1 means every node with every sample once.
 
-        A pass over a part of a product tile multiplies the whole tile, for the sake of its last bits.
+        A pass over a part of a tile multiplies the whole tile, because its shape affects the rounding.
         """
-        per_tile, looked_at = self.tile.nodes, min(self.n_blocks, 1000)
+        per_tile, n_counted = self.tile.nodes, min(self.n_blocks, 1000)
         rows = sum(
             padded_length(self.n_nodes, anchor, per_tile)
-            for block in map(self.block, range(looked_at))
+            for block in map(self.block, range(n_counted))
             for start, stop in row_ranges(block.n_nodes, self.nodes_per_pass)
             for anchor in range((block.start + start) // per_tile * per_tile, block.start + stop, per_tile)
         )
-        repeated = rows / self.block(looked_at - 1).stop
+        repeated = rows / self.block(n_counted - 1).stop
         return max(1.0, repeated) * (1 + sum(self.probe_counts) / self.n_samples)
 
     @property
     def model_bytes(self) -> int:
-        """What the fitted model holds in the caller's memory: the selected nodes' weights, projections and tables."""
+        """Memory of the fitted model: weights, projections and density tables of the selected nodes."""
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
         tables = (self.n_tables or self.n_selected * self.n_classes) * BYTES_PER_TABLE
         return 4 * selected * (self.n_samples + self.n_features) + 8 * self.n_classes * self.n_nodes + tables
 
     def store_bytes(self, staged_bytes: int = 0) -> int:
-        """Upper estimate of what the finished and the working arrays take on disk."""
+        """Upper estimate of the disk space of all arrays, the temporary ones included."""
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
         per_node = (4 * self.n_features if "weights" in self.kept else 0) + self.n_classes * (8 + 8 + 8 + 8)
         per_selected = 4 * self.n_features + 8 + self.n_classes * (8 + 8)

@@ -1,4 +1,4 @@
-"""Choosing a plan that fits into memory, or saying why there is none."""
+"""Choosing a plan that fits into memory, or explaining why none does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WEIGHTS_BYTES_PER_BLOCK = 32 * MIB
 FEWEST_BLOCKS = 24
 SAMPLES_PER_CLASS_AND_CHUNK = 8192
 FEWEST_SAMPLES_PER_CLASS_AND_CHUNK = 256
-REMEDY = "give workers more memory or fewer threads each, or local threads a higher memory_limit"
+REMEDY = "give workers more memory or fewer threads each, or raise memory_limit for local threads"
 
 
 def plan_fit(
@@ -28,18 +28,18 @@ def plan_fit(
     samples: SampleFacts | None = None,
     resources: Resources | None = None,
 ) -> FitPlan:
-    """Cut a fit into node blocks, and each block into passes over as many samples at a time as memory allows.
+    """Split a fit into node blocks, and each block into passes over the samples, so that tasks fit into memory.
 
     Parameters
     ----------
     size : FitSize
     nodes_per_block : int or "auto"
-        "auto" takes whole product tiles, about 48 MiB of projected values or, where the values of
-        one tile do not fit, as many as can be streamed. The choice never changes a result.
+        "auto" chooses whole tiles with about 48 MiB of projected values or, if the values of one
+        tile do not fit, as many nodes as can be streamed. The choice never changes a result.
     samples : SampleFacts, optional
         Type and location of the samples.
     resources : Resources, optional
-        Memory and threads; without them nothing is refused.
+        Memory and threads; if None, memory is not checked.
 
     Returns
     -------
@@ -73,31 +73,31 @@ def plan_fit(
 
 
 def _fitting_plan(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:
-    """The plan itself if it fits, or one that does."""
+    """The plan itself if it fits into memory, or another one that does."""
     if automatic and plan.task_bytes > resources.per_task and plan.nodes_per_block > plan.tile.nodes:
         plan = replace(plan, nodes_per_block=plan.tile.nodes, nodes_per_pass=0)
     if plan.task_bytes > resources.per_task:
         return _streamed(plan, resources, automatic=automatic)
     few_nodes = plan.nodes_per_block < min(FULL_TILE_NODES, plan.n_nodes)
     if automatic and few_nodes and not plan.samples.in_memory and "projections" not in plan.kept:
-        # Blocks of few nodes read all samples again and again; streaming takes more nodes in a pass.
+        # Every block reads all samples, and streaming has more nodes per block, so it may read less.
         with contextlib.suppress(MemoryPlanError):
             return min(plan, _streamed(plan, resources, automatic=True), key=lambda either: either.bytes_read)
     return plan
 
 
 def _refuse_model_larger_than_memory(plan: FitPlan, resources: Resources) -> None:
-    """A model is held where it was fitted; while it is put together, twice."""
+    """Check that two copies of the model fit into the caller's memory: building it needs both."""
     allowed = resources.per_task * resources.threads
     if resources.with_caller and 2 * plan.model_bytes > allowed:
         raise MemoryPlanError(
             f"the fitted model itself needs {format_bytes(2 * plan.model_bytes)} but this process may use "
-            f"{format_bytes(max(0, allowed))}; select fewer nodes, or allow a higher memory_limit"
+            f"{format_bytes(max(0, allowed))}; reduce n_selected or raise memory_limit"
         )
 
 
 def replanned(plan: FitPlan, nodes_per_block: int) -> FitPlan:
-    """The same fit in blocks of another size."""
+    """The same fit with another number of nodes per block."""
     return plan_fit(plan.size, nodes_per_block, samples=plan.samples, resources=plan.resources)
 
 
@@ -110,24 +110,26 @@ def _nodes_of_whole_block(size: FitSize) -> int:
     per_tile = tile_shape(size.n_features, size.n_samples).nodes
     by_values = VALUES_BYTES_PER_BLOCK // (4 * size.n_samples)
     by_weights = WEIGHTS_BYTES_PER_BLOCK // (4 * size.n_features)
-    # Few large blocks would leave some threads idle while others work on the last.
+    # With few large blocks, some threads would be idle while the last block runs.
     by_count = size.n_nodes // FEWEST_BLOCKS
     return per_tile * max(1, min(by_values, by_weights, by_count) // per_tile)
 
 
 def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:
-    """The plan with values of a chunk of samples at a time, and as many nodes in a pass as fit."""
+    """The plan that holds the values of one chunk of samples at a time, with as many nodes per pass as fit."""
     if "projections" in plan.kept:
         fewer = replace(plan, nodes_per_block=plan.tile.nodes, nodes_per_pass=0)
         fits = fewer.task_bytes <= resources.per_task
-        remedy = f"set nodes_per_block to {plan.tile.nodes}" if fits else f"{REMEDY}, or keep the selected ones only"
+        remedy = f'{REMEDY}, or set keep_projections to "selected"'
+        if fits:
+            remedy = f"set nodes_per_block to {plan.tile.nodes}"
         raise MemoryPlanError(
             f'keep_projections="all" needs {format_bytes(plan.task_bytes)} for one block of {plan.nodes_per_block} '
             f"nodes but a task may use {format_bytes(max(0, resources.per_task))}; {remedy}"
         )
     most = plan.nodes_per_block
     if automatic:
-        # Every pass reads all samples, so it takes as many nodes as fit, but leaves none of the threads idle.
+        # Every pass reads all samples, so many nodes per pass are better, up to one block per thread.
         most = -(-plan.n_nodes // (resources.threads * resources.processes))
     tried = plan
     for chunk, per_pass in _chunks_and_passes(plan, most):
@@ -143,15 +145,15 @@ def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPla
     raise MemoryPlanError(
         f"a task needs {format_bytes(tried.task_bytes)} at least but may use "
         f"{format_bytes(max(0, resources.per_task))}: {SHARE_OF_LIMIT} of the limit of {format_bytes(resources.limit)} "
-        f"less the {format_bytes(resources.baseline)} in use already, for {resources.threads} "
+        f"less the {format_bytes(resources.baseline)} already in use, for {resources.threads} "
         f"{'task' if resources.threads == 1 else 'tasks'} at a time; {remedy}"
     )
 
 
 def _chunks_and_passes(plan: FitPlan, most: int) -> Iterator[tuple[int, int]]:
-    """(samples in a chunk, nodes in a pass) to be tried, the best first.
+    """(samples per chunk, nodes per pass) to try, the best first.
 
-    A part of a tile costs the product of all of it, so smaller chunks are tried before that.
+    A part of a tile costs as much multiplication as the whole tile, so smaller chunks are tried first.
     """
     per_tile = plan.tile.nodes
     tiles_in_chunk, fewest_tiles = (

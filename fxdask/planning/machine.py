@@ -7,15 +7,17 @@ from dataclasses import dataclass
 __all__ = ["SHARE_OF_LIMIT", "Resources"]
 
 SHARE_OF_LIMIT = 0.6
-"""Share of a process's memory limit that tasks may use: Dask spills beyond that."""
+"""Share of a process's memory limit that tasks may use; Dask starts to spill beyond it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What the processes that run the tasks have: the smallest limit, the largest baseline, their threads."""
+    """Memory and threads of the process that has the least memory per task, and the number of processes."""
 
     limit: int
+    """Memory limit of the process, in bytes."""
     baseline: int
+    """Bytes that the process uses before any task runs."""
     threads: int
     processes: int = 1
     with_caller: bool = False
@@ -23,5 +25,5 @@ class Resources:
 
     @property
     def per_task(self) -> int:
-        """Bytes that one task may take: as many tasks run at a time as a process has threads."""
+        """Bytes that one task may use; a process runs one task per thread."""
         return int(SHARE_OF_LIMIT * self.limit - self.baseline) // self.threads

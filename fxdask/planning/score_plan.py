@@ -1,4 +1,4 @@
-"""How a scoring is cut into ranges of samples, and what one of them takes: integer arithmetic, no arrays."""
+"""How scoring is split into row ranges, and the memory that one range needs: integer arithmetic only."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ BYTES_PER_LOOKUP = 9 * 8 + 4
 
 @dataclass(frozen=True, kw_only=True)
 class SamplesToScore:
-    """What a plan must know of the samples to be scored."""
+    """Size, type and chunks of the samples to score."""
 
     n_samples: int
     n_features: int
     itemsize: int = 4
     rows_per_chunk: int = 0
-    """Samples that can only be read together; 0 where any range can be read by itself."""
+    """Rows of a chunk of X; 0 if any row range can be read efficiently."""
     copies: int = 1
-    """How often a range is in memory while it is read: encoded, decoded, put together."""
+    """Copies of a range in memory while it is read: encoded, decoded, concatenated."""
     chunk_bytes: int = 0
-    """Memory of the largest chunk that a range is cut from, where that is made whole besides."""
+    """Memory of the largest chunk of a Dask array, which is computed whole before a range is cut from it."""
     widened: bool = False
-    """Whether preparing a sample goes by way of float64."""
+    """Whether preprocessing makes float64 copies."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScorePlan:
-    """Ranges of samples: each is one task, one read of whole chunks, and one chunk of the result.
+    """Row ranges of the samples: each is one task, one read of whole chunks, and one chunk of the result.
 
     Examples
     --------
@@ -48,31 +48,31 @@ class ScorePlan:
     samples: SamplesToScore
     n_nodes: int
     n_used: int
-    """Nodes of the class that uses the most."""
+    """Nodes of the class that uses most nodes."""
     n_classes: int
     rows_per_task: int
     bytes_allowed: int | None = None
 
     @property
     def n_tasks(self) -> int:
-        """Ranges there are."""
+        """Number of row ranges; each is one task."""
         return -(-self.samples.n_samples // self.rows_per_task)
 
     @property
     def task_bytes(self) -> int:
-        """The most that one task takes at any time."""
+        """Upper estimate of the memory of one task."""
         data, rows = self.samples, min(self.rows_per_task, self.samples.n_samples)
         step = min(rows, rows_per_step(data.n_features, self.n_used))
         tile = scoring_tile(self.n_nodes, data.n_features)
         raw = max(data.copies * rows * data.n_features * data.itemsize, 2 * data.chunk_bytes)
-        prepared = tile.samples * data.n_features * (4 + (3 * 8 if data.widened else 0))
+        preprocessed = tile.samples * data.n_features * (4 + (3 * 8 if data.widened else 0))
         products = 4 * (self.n_nodes * step + tile.nodes * tile.samples)
         terms = step * (self.n_used * BYTES_PER_LOOKUP + 6 * 8)
         results = rows * (2 * 8 * self.n_classes + 2 * 8)
-        return raw + prepared + products + terms + results
+        return raw + preprocessed + products + terms + results
 
     def with_rows(self, rows_per_task: Any) -> ScorePlan | None:
-        """The same with ranges of this length, if that is one, they fit into memory and are whole chunks."""
+        """The same plan with ranges of this length, or None if they are not whole chunks or do not fit into memory."""
         if not isinstance(rows_per_task, int):
             return None
         plan = replace(self, rows_per_task=rows_per_task)
@@ -83,15 +83,15 @@ class ScorePlan:
 def plan_scores(
     samples: SamplesToScore, n_nodes: int, n_used: int, n_classes: int, resources: Resources | None = None
 ) -> ScorePlan:
-    """Choose ranges of whole chunks, up to 64 MiB of raw or preprocessed samples, that fit into memory.
+    """Choose row ranges of whole chunks, up to 64 MiB of raw or preprocessed samples, that fit into memory.
 
     Parameters
     ----------
     samples : SamplesToScore
     n_nodes, n_used, n_classes : int
-        Selected nodes, nodes of the class that uses the most, and classes.
+        Selected nodes, nodes of the class that uses most nodes, and classes.
     resources : Resources, optional
-        Memory and threads; without them nothing is refused.
+        Memory and threads; if None, memory is not checked.
 
     Returns
     -------
@@ -125,7 +125,7 @@ def plan_scores(
             what = "the largest chunk of X" if samples.chunk_bytes else f"one tile of samples ({unit:,})"
         raise MemoryPlanError(
             f"scoring {what} needs {format_bytes(plan.task_bytes)} but a task may use "
-            f"{format_bytes(max(0, resources.per_task))}; give each process at least {format_bytes(needed)} "
-            f"(memory_limit, or the worker's own), fewer threads, or X in smaller chunks"
+            f"{format_bytes(max(0, resources.per_task))}; give each process a memory limit of at least "
+            f"{format_bytes(needed)} (memory_limit for local threads), or use fewer threads or smaller chunks of X"
         )
     return plan

@@ -1,1 +1,1 @@
-"""The look of HTML pages and figures."""
+"""Building blocks of HTML reports and figures."""

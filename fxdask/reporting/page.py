@@ -1,4 +1,4 @@
-"""The look of every report: one HTML page that needs nothing else, light and dark."""
+"""Self-contained HTML pages for reports, light and dark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 
 
 def html_page(title: str, generator: str, parts: Iterable[str]) -> str:
-    """A whole page from its parts; the generator's name marks it as a report that may be replaced."""
+    """A page made of its parts; the generator's name marks it as a report that may be overwritten."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{_generator_tag(generator)}\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -52,7 +52,7 @@ def _generator_tag(generator: str) -> str:
 
 
 def check_report_path(path: Path, generator: str) -> None:
-    """Refuse a path where no report can be, or where something else is."""
+    """Refuse a path that cannot be written, or that holds another file than a report."""
     if path.is_dir() or not path.absolute().parent.is_dir():
         reason = "it is a folder" if path.is_dir() else "its folder does not exist"
         raise InvalidInputError(f"no report can be written to {path}: {reason}; choose another path")
@@ -60,11 +60,11 @@ def check_report_path(path: Path, generator: str) -> None:
         with path.open("rb") as stream:
             head = stream.read(BYTES_OF_HEAD)
         if _generator_tag(generator).encode() not in head:
-            raise StoreExistsError(f"{path} is there already and is no report of fxdask; choose another path")
+            raise StoreExistsError(f"{path} exists and is not a report of fxdask; choose another path")
 
 
 def table(heads: list[str], rows: list[list[str]]) -> str:
-    """A table with a row of heads; the first cell of every row is a head too."""
+    """An HTML table with a header row; the first cell of every row is a header too."""
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in heads)
     body = "".join(
         f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>"

@@ -92,6 +92,8 @@ class NpyAddress:
                 data_offset = stream.tell()
         except FileNotFoundError:
             raise InvalidInputError(f"there is no file {self.file}; check the path") from None
+        except InvalidInputError:  # a URL that cannot be opened
+            raise
         except (ValueError, OverflowError) as error:
             raise InvalidInputError(
                 f"{self.file} is not a readable .npy file ({error}); write it with numpy.save"

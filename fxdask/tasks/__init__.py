@@ -1,1 +1,1 @@
-"""One worker's work: read, compute, write; no Dask."""
+"""The functions that run as tasks on workers: read, compute, write; no Dask."""

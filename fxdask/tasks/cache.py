@@ -1,4 +1,4 @@
-"""What a process keeps of a job from one task to the next: open stores, prepared samples, scratch arrays."""
+"""A cache for each job and process, shared by its tasks: open stores, preprocessed samples, scratch arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _caches_lock = Lock()
 
 
 class JobCache:
-    """Values of one job, each made once per process, and scratch arrays of each thread."""
+    """Values of one job, each made once in a process, and scratch arrays of each thread."""
 
     def __init__(self) -> None:
         self._values: dict[Hashable, Any] = {}
@@ -29,7 +29,7 @@ class JobCache:
         self._threads = local()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of this key; it is made while other threads that need it wait."""
+        """The value of this key; the first thread that asks for it makes it while the others wait."""
         with self._lock:
             if key not in self._values:
                 self._values[key] = make()
@@ -37,16 +37,16 @@ class JobCache:
 
     @property
     def scratch(self) -> Scratch:
-        """This thread's large arrays, reused from block to block."""
+        """The large arrays of this thread, reused from block to block."""
         if not hasattr(self._threads, "scratch"):
             self._threads.scratch = Scratch()
         return self._threads.scratch
 
 
 def job_cache(job: Any) -> JobCache:
-    """The cache of this job in this process; it is dropped together with the job.
+    """The cache of this job in this process; it is deleted with the job.
 
-    Jobs are compared by identity. A graph holds its job once, so all of its tasks in a process share one.
+    Jobs are compared by identity. A graph holds its job once, so all its tasks in a process share one cache.
     """
     with _caches_lock:
         if job not in _caches:
@@ -55,5 +55,5 @@ def job_cache(job: Any) -> JobCache:
 
 
 def source_key(samples: Source) -> Hashable:
-    """A key that tells samples apart: the address, or which array it is."""
+    """A key that identifies the samples: their address, or the identity of the array."""
     return id(samples) if isinstance(samples, np.ndarray) else samples

@@ -1,14 +1,15 @@
-"""A block of columns to be measured: projections onto random nodes, or the data's own features.
+"""A block of columns to measure: projections onto random nodes, or features of the data.
 
-Both have one interface. ``all_values`` gives every sample's value at once; ``chunks`` gives the
-values of some columns chunk by chunk, for blocks that do not fit into memory, and ``probed`` those
-of a few samples, from which brackets of the order statistics are guessed.
+Both have the same interface. ``all_values`` returns the values of all samples; ``chunks`` yields the
+values of some columns chunk by chunk, for blocks that do not fit into memory; ``probed`` returns the
+values of a few samples, from which brackets of the order statistics are estimated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -29,27 +30,27 @@ __all__ = ["BlockProduct", "Columns", "FeatureColumns", "ProjectedNodes"]
 
 
 class Columns(Protocol):
-    """The columns of one block, and what is needed to measure them."""
+    """The columns of one block, and their values. ``rows`` are indices of columns within the block."""
 
     @property
     def n_columns(self) -> int:
-        """Columns of the block."""
+        """Number of columns in the block."""
 
     @property
     def tolerance(self) -> NDArray[np.float64]:
-        """(column,) spread at or below which a column counts as constant."""
+        """(column,) spread at or below which a column is treated as constant."""
 
     def bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(row,) what no value of these columns exceeds in absolute value."""
+        """(row,) upper bound of the absolute values of these columns."""
 
     def all_values(self) -> ColumnValues:
-        """The values of all samples; they are overwritten by the next call."""
+        """(column, sample) values of all samples; the next call overwrites them."""
 
     def probed(self, rows: NDArray[np.intp]) -> ColumnValues:
-        """The probed samples' values of these columns; they may differ from the others in their last bits."""
+        """(row, probe) values of the probed samples; their last bits may differ from those of ``chunks``."""
 
     def chunks(self, rows: NDArray[np.intp]) -> Iterator[ColumnValues]:
-        """All samples' values of these columns, chunk by chunk; each chunk is overwritten by the next."""
+        """(row, sample) values of all samples, chunk by chunk; each chunk overwrites the one before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +61,16 @@ class BlockProduct:
     """(node, feature)"""
     first_node: int
     n_nodes: int
-    """Nodes of the whole network, which decide how its last tile is padded."""
+    """Nodes of the whole network, which determine the padding of the last tile."""
     tile_nodes: int
     scratch: Scratch
 
     def chunks(
         self, tiles: Iterable[SampleTile], n_samples: int, per_chunk: int | None = None
     ) -> Iterator[ColumnValues]:
-        """The products with all samples, ``per_chunk`` samples (whole tiles) after the other.
+        """(node, sample) products in chunks of ``per_chunk`` samples, which are whole tiles.
 
-        The values of a chunk are overwritten by the next chunk's, and by the next call's.
+        The next chunk and the next call overwrite the values of a chunk.
         """
         first, last, node_tiles = node_rows(
             self.first_node, self.first_node + len(self.weights), self.n_nodes, self.tile_nodes
@@ -81,7 +82,7 @@ class BlockProduct:
             weights[block] = self.weights
 
         def multiply(tile: SampleTile, values: NDArray[np.float32]) -> None:
-            project_tile(weights, node_tiles, tile.prepared, values)
+            project_tile(weights, node_tiles, tile.preprocessed, values)
 
         per_chunk = min(per_chunk or n_samples, n_samples)
         values = self.scratch("values", (last - first, padded_length(per_chunk)))
@@ -95,11 +96,11 @@ def _filled(
     values: NDArray[np.float32],
     fill: Callable[[SampleTile, NDArray[np.float32]], None],
 ) -> Iterator[ColumnValues]:
-    """(column, sample) array filled tile by tile; given out whenever it is full, and at the end."""
+    """(column, sample) array, filled tile by tile and yielded whenever it is full and after the last tile."""
     runs: list[list[slice]] = []
     column = done = 0
     for tile in tiles:
-        width = len(tile.prepared)
+        width = len(tile.preprocessed)
         fill(tile, values[:, column : column + width])
         runs = runs or [[] for _ in tile.runs]
         for of_class, run in zip(runs, tile.runs, strict=True):
@@ -113,11 +114,24 @@ def _filled(
 
 
 class _SampleColumns:
-    """What both kinds of columns share: the job's samples, read tile by tile."""
+    """The part that both kinds of columns share: reading the job's samples tile by tile."""
 
-    def __init__(self, job: FitJob, samples: Source, probes: Source | None, counters: TaskCounters) -> None:
-        self._job, self._samples, self._probes, self._counters = job, samples, probes, counters
+    def __init__(
+        self,
+        job: FitJob,
+        samples: Source,
+        block: NodeBlock,
+        counters: TaskCounters,
+        probes: Source | None = None,
+    ) -> None:
+        self._job, self._samples, self._probes = job, samples, probes
+        self._block, self._counters = block, counters
         self._scratch = job_cache(job).scratch
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns in the block."""
+        return self._block.n_nodes
 
     def _reader(self, codes: NDArray[np.integer]) -> TileReader:
         return TileReader(
@@ -129,12 +143,12 @@ class _SampleColumns:
         )
 
     def _all_tiles(self) -> Iterable[SampleTile]:
-        """Every tile; where the samples are few, a process keeps them from block to block."""
+        """All tiles; a process keeps them from block to block if the samples are few."""
         self._counters.passes += 1
         reader = self._reader(self._job.codes)
-        if not self._job.plan.keeps_prepared:
+        if not self._job.plan.keeps_preprocessed:
             return reader.tiles(self._samples)
-        # The samples are kept with their tiles, so that no other array can get the same key meanwhile.
+        # The cache also holds the samples: a new array could otherwise reuse their id, which is the key.
         _, tiles = job_cache(self._job).get(
             ("tiles", source_key(self._samples)),
             lambda: (self._samples, list(reader.tiles(self._samples, lasting=True))),
@@ -155,26 +169,18 @@ class _SampleColumns:
 class ProjectedNodes(_SampleColumns):
     """The projections of all samples onto a block of random nodes."""
 
-    def __init__(
-        self,
-        job: FitJob,
-        samples: Source,
-        block: NodeBlock,
-        counters: TaskCounters,
-        probes: Source | None = None,
-    ) -> None:
-        super().__init__(job, samples, probes, counters)
-        self._block = block
-        self.weights = weight_block(job.seed, block.start, block.stop, job.plan.n_features)
-        self.tolerance = node_tolerance(self.weights, job.preprocessing.largest)
+    @cached_property
+    def weights(self) -> NDArray[np.float32]:
+        """(node, feature) weights of the block."""
+        return weight_block(self._job.seed, self._block.start, self._block.stop, self._job.plan.n_features)
 
-    @property
-    def n_columns(self) -> int:
-        """Nodes of the block."""
-        return self._block.n_nodes
+    @cached_property
+    def tolerance(self) -> NDArray[np.float64]:
+        """(node,) spread at or below which a node is treated as constant."""
+        return node_tolerance(self.weights, self._job.preprocessing.largest)
 
     def bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(row,) the largest sum of absolute products there could be, and a little more for rounding."""
+        """(row,) largest possible sum of absolute products, with 1 % added for rounding."""
         absolute = np.abs(self.weights[rows]).sum(axis=1, dtype=np.float64)
         return 1.01 * absolute * self._job.preprocessing.largest
 
@@ -188,21 +194,21 @@ class ProjectedNodes(_SampleColumns):
         )
 
     def all_values(self) -> ColumnValues:
-        """The values of all samples; they are overwritten by the next call."""
+        """(node, sample) values of all samples; the next call overwrites them."""
         plan = self._job.plan
         product = self._product(self.weights, self._block.start, plan.n_nodes)
         (values,) = product.chunks(self._all_tiles(), plan.n_samples)
         return values
 
     def probed(self, rows: NDArray[np.intp]) -> ColumnValues:
-        """The probed samples' values at these nodes, multiplied by themselves instead of in whole tiles."""
+        """(row, probe) values of the probed samples; only these nodes are multiplied, not whole tiles."""
         tiles, n_probes = self._probe_tiles()
         product = self._product(self.weights[rows], 0, len(rows))
         (values,) = product.chunks(tiles, n_probes)
         return values
 
     def chunks(self, rows: NDArray[np.intp]) -> Iterator[ColumnValues]:
-        """All samples' values at these nodes, chunk by chunk: products of whole tiles, whose other rows are dropped."""
+        """(row, sample) values of all samples, chunk by chunk, from products of whole tiles of nodes."""
         plan, first, last = self._job.plan, int(rows[0]), int(rows[-1]) + 1
         wanted = slice(None) if len(rows) == last - first else rows - first
         product = self._product(self.weights[first:last], self._block.start + first, plan.n_nodes)
@@ -211,54 +217,41 @@ class ProjectedNodes(_SampleColumns):
 
 
 class FeatureColumns(_SampleColumns):
-    """The data's own features, preprocessed but not projected."""
+    """A block of features of the data, preprocessed but not projected."""
 
-    def __init__(
-        self,
-        job: FitJob,
-        samples: Source,
-        block: NodeBlock,
-        counters: TaskCounters,
-        probes: Source | None = None,
-    ) -> None:
-        super().__init__(job, samples, probes, counters)
-        self._block = block
-        # A feature is a projection onto a weight of one.
-        self.tolerance = node_tolerance(np.ones((block.n_nodes, 1), np.float32), job.preprocessing.largest)
-
-    @property
-    def n_columns(self) -> int:
-        """Features of the block."""
-        return self._block.n_nodes
+    @cached_property
+    def tolerance(self) -> NDArray[np.float64]:
+        """(feature,) spread at or below which a feature is treated as constant: that of a weight of one."""
+        return node_tolerance(np.ones((self.n_columns, 1), np.float32), self._job.preprocessing.largest)
 
     def bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(row,) the largest absolute value of any preprocessed sample."""
+        """(row,) largest absolute preprocessed value, with 1 % added for rounding."""
         return np.full(len(rows), 1.01 * self._job.preprocessing.largest)
 
     def all_values(self) -> ColumnValues:
-        """The values of all samples; they are overwritten by the next call."""
+        """(feature, sample) values of all samples; the next call overwrites them."""
         (values,) = self._copied(self._all_tiles(), self._job.plan.n_samples, np.arange(self.n_columns))
         return values
 
     def probed(self, rows: NDArray[np.intp]) -> ColumnValues:
-        """The probed samples' values of these features."""
+        """(row, probe) values of the probed samples."""
         tiles, n_probes = self._probe_tiles()
         (values,) = self._copied(tiles, n_probes, rows)
         return values
 
     def chunks(self, rows: NDArray[np.intp]) -> Iterator[ColumnValues]:
-        """All samples' values of these features, chunk by chunk."""
+        """(row, sample) values of all samples, chunk by chunk."""
         plan = self._job.plan
         return self._copied(self._streamed_tiles(), plan.n_samples, rows, plan.samples_per_chunk)
 
     def _copied(
         self, tiles: Iterable[SampleTile], n_samples: int, rows: NDArray[np.intp], per_chunk: int | None = None
     ) -> Iterator[ColumnValues]:
-        """(row, sample) the features' values, copied out of the tiles."""
+        """(row, sample) values of the features, copied from the tiles."""
         features = self._block.start + rows
 
         def copy(tile: SampleTile, values: NDArray[np.float32]) -> None:
-            values[...] = tile.prepared[:, features].T
+            values[...] = tile.preprocessed[:, features].T
 
         per_chunk = min(per_chunk or n_samples, n_samples)
         values = self._scratch("values", (len(rows), padded_length(per_chunk)))

@@ -1,4 +1,4 @@
-"""One worker's work on one block of nodes: measure, score, write."""
+"""The task of one block of nodes: measure, score, write."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ __all__ = ["FitSummary", "fit_block", "merge_fit_summaries", "project_rows"]
 
 @dataclass(frozen=True, kw_only=True)
 class FitSummary:
-    """What comes back from one block or from several: small, whatever the number of samples.
+    """The result of one or more blocks; its size does not depend on the number of samples.
 
-    Without a store the divergences come back too, because there is nowhere else to put them.
+    Without a store it includes the divergences of all nodes.
     """
 
     top: TopNodes
@@ -41,11 +41,11 @@ class FitSummary:
     workers: dict[str, WorkerStats]
     n_resumed: int
     divergences: dict[int, NDArray[np.float64]]
-    """By block index, (class, node)."""
+    """(class, node) by block index."""
 
 
 def merge_fit_summaries(parts: Sequence[FitSummary]) -> FitSummary:
-    """Summaries of disjoint blocks, in any order -> the summary of all of them."""
+    """Summaries of disjoint blocks, in any order -> one summary."""
     divergences: dict[int, NDArray[np.float64]] = {}
     for part in parts:
         divergences.update(part.divergences)
@@ -60,9 +60,9 @@ def merge_fit_summaries(parts: Sequence[FitSummary]) -> FitSummary:
 
 @one_blas_thread()
 def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -> FitSummary:
-    """One node block: statistics and scores of its nodes; written if there is a store, then marked.
+    """Raw samples, one node block -> its summary; with a store, its arrays are written and it is marked as done.
 
-    A marked block is not computed again, so running a task twice does no harm.
+    A block that is marked is read instead of computed, so a task may run twice.
     """
     block, store = job.plan.block(index), open_store(job)
     if store and store.is_done(block):
@@ -85,7 +85,7 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
 def _measure(
     job: FitJob, columns: ProjectedNodes, counters: TaskCounters, *, streamed: bool
 ) -> tuple[ClassStatistics, NDArray[np.float32] | None]:
-    """(class, node) statistics; and where the store keeps them, (node, sample) the values, ascending by class."""
+    """(class, node) statistics, and (node, sample) values ascending within each class if the store keeps them."""
     if streamed:
         return streamed_statistics(job, columns, counters), None
     ascending = None
@@ -103,7 +103,7 @@ def _summary(
     sources: NDArray[np.uint8],
     counters: TaskCounters | None,
 ) -> FitSummary:
-    """The summary of one block; without counters it was done by an earlier task."""
+    """The summary of one block; ``counters`` is None if the block was already done."""
     return FitSummary(
         top=top_nodes(divergences, block.start, job.plan.n_selected),
         source_counts=np.array([np.bincount(row, minlength=len(SPREAD_SOURCES)) for row in sources]),
@@ -117,6 +117,6 @@ def _summary(
 def project_rows(
     job: FitJob, samples: Source, weights: NDArray[np.float32], start: int, stop: int | None
 ) -> NDArray[np.float32]:
-    """(node, feature) few weights, range of raw samples -> (node, sample) values in the samples' own order."""
+    """(node, feature) weights of few nodes, range of raw samples -> (node, sample) values, samples in their order."""
     project = PackedProjection(weights, job.preprocessing, packed_tile(len(weights), job.plan.tile))
     return project(read_range(samples, start, stop), 0, Scratch())

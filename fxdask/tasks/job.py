@@ -1,4 +1,4 @@
-"""The one description of a fit that every task gets."""
+"""The description of a fit that all its tasks share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["FitJob", "open_store"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FitJob:
-    """Everything a block's task needs besides the samples: it enters a graph once, not once per block."""
+    """All that a block's task needs besides the samples; a graph holds it once for all blocks."""
 
     plan: FitPlan
     seed: int
@@ -33,7 +33,7 @@ class FitJob:
 
 
 def open_store(job: FitJob) -> ModelStore | None:
-    """The store that the job writes into, opened once in every process."""
+    """The store that the job writes to, opened once in each process."""
     url = job.store
     if url is None:
         return None

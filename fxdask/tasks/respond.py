@@ -1,4 +1,4 @@
-"""One worker's work on the activations of one block of nodes, selected or not."""
+"""The task that computes the activations of one block of nodes, selected or not."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from fxdask.tasks.threads import one_blas_thread
 
 __all__ = ["ResponseOptions", "ResponsePoints", "respond_block"]
 
-BYTES_PER_RESPONSE = 2**24  # large enough that calls are long: two threads then wait less for Python's lock
+BYTES_PER_RESPONSE = 2**24  # large, because threads wait less for Python's lock when NumPy calls are long
 
 
 @dataclass(frozen=True)
 class ResponseOptions:
-    """How the densities of the activations are made."""
+    """How the densities are computed."""
 
     bandwidth: str | float
     bandwidth_spread: str
@@ -45,7 +45,7 @@ class ResponsePoints:
     rows: NDArray
     """(point, feature)"""
     offsets: NDArray[np.float64] | None = None
-    """(point, class, node) what is added to a point's value before a class's density is taken; None: nothing."""
+    """(point, class, node) offsets, added to a point's value before the density of a class is evaluated."""
 
 
 @one_blas_thread()
@@ -54,7 +54,7 @@ def respond_block(
 ) -> NDArray[np.float64]:
     """Raw samples, one node block -> (point, class, node) activations.
 
-    The training values come from the store where it keeps them all, else from the training samples.
+    The training values come from the training samples or, if ``samples`` is None, from the store.
     """
     block = job.plan.block(index)
     columns = ProjectedNodes(job, np.empty(0) if samples is None else samples, block, TaskCounters())
@@ -99,7 +99,7 @@ def _point_values(job: FitJob, columns: ProjectedNodes, block: NodeBlock, points
 def _trained_classes(
     job: FitJob, columns: ProjectedNodes, block: NodeBlock, *, from_store: bool
 ) -> Iterator[tuple[int, slice, SortedRows]]:
-    """Each class's training values in turn, a few nodes at a time, ascending."""
+    """(class, nodes, ascending training values), class by class, a few nodes at a time."""
     if not from_store:
         yield from sorted_classes(columns.all_values(), job_cache(job).scratch, BYTES_PER_RESPONSE)
         return

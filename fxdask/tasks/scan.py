@@ -1,4 +1,4 @@
-"""One worker's work on one range of raw samples before a fit: summarise, probe, copy."""
+"""The tasks on one range of raw samples before a fit: scan, probe, staging."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ROWS_PER_SUMMARY = 768
 
 
 def scan_rows(samples: Source, start: int, stop: int | None, normalize: str | None) -> tuple[FeatureSummary, bytes]:
-    """Range of raw samples -> the summary of their features and a digest of their content."""
+    """Range of raw samples -> summary of their features, digest of their content."""
     rows = read_range(samples, start, stop)
-    # Piece by piece, because float64 copies of all rows would take many times their memory.
+    # Piece by piece, because float64 copies of all rows would take too much memory.
     pieces = row_ranges(len(rows), ROWS_PER_SUMMARY)
     summary = merge_summaries(summarize(rows[low:high], normalize) for low, high in pieces)
     if not summary.is_finite:
@@ -31,11 +31,11 @@ def scan_rows(samples: Source, start: int, stop: int | None, normalize: str | No
 
 
 def probe_rows(samples: Source, start: int, stop: int | None, probed: NDArray[np.intp]) -> NDArray:
-    """Range of raw samples -> the probed ones among them."""
+    """Range of raw samples, indices of probed samples in it -> the probed samples."""
     return read_range(samples, start, stop)[probed - start]
 
 
 def stage_rows(samples: Source, store: str, start: int, stop: int | None) -> None:
-    """Range of raw samples -> their chunk of the store."""
+    """Range of raw samples -> its chunk in the store."""
     rows = checked_rows(read_range(samples, start, stop), start)
     ModelStore.open(store, "r+", finished=False).write_samples(start, rows)

@@ -1,4 +1,4 @@
-"""One worker's work on one range of samples to be labelled: read, look up, write."""
+"""The task of one row range of samples to score: read, look up, write."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ScoreJob:
-    """Everything a task needs besides its samples: it enters a graph once."""
+    """All that a task needs besides its samples; a graph holds it once for all tasks."""
 
     scorer: Scorer
     classes: NDArray
     store: str
     label_codes: NDArray[np.intp]
-    """(class,) index of each class among all known labels, the model's and the true ones."""
+    """(class,) index of each class among all labels: those of the model and the true ones."""
     n_labels: int
-    may_be_begun: bool = True
-    """Whether chunks may be there already: from a call that was stopped, or a worker that was lost."""
+    chunks_may_exist: bool = True
+    """Whether the store may hold chunks already, from an interrupted call or a lost worker."""
 
     def confusion(self, truth: NDArray[np.integer], scores: NDArray[np.float64]) -> NDArray[np.int64]:
-        """(sample,) codes of the true labels, (sample, class) scores -> (true, given) counts."""
-        given = self.label_codes[scores.argmax(axis=1)]
-        pairs = np.bincount(truth.astype(np.intp) * self.n_labels + given, minlength=self.n_labels**2)
+        """(sample,) codes of the true labels, (sample, class) scores -> (true, predicted) counts."""
+        predicted = self.label_codes[scores.argmax(axis=1)]
+        pairs = np.bincount(truth.astype(np.intp) * self.n_labels + predicted, minlength=self.n_labels**2)
         return pairs.reshape(self.n_labels, self.n_labels)
 
 
 @dataclass(frozen=True)
 class ScoreRange:
-    """One range of samples: its chunk of the result, and its rows; with no ``stop``, the samples are the range."""
+    """The index of a chunk of the result, and its rows; if ``stop`` is None, the samples are the range."""
 
     index: int
     start: int
@@ -62,9 +62,9 @@ class ScoreRange:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSummary:
-    """What comes back from one range or from several: small, whatever the number of samples.
+    """The result of one or more ranges; its size does not depend on the number of samples.
 
-    Exact and summed densities are counted for the samples that this call scored itself.
+    ``n_exact`` and ``n_summed`` do not count resumed samples, which an earlier task scored.
     """
 
     n_samples: int = 0
@@ -73,11 +73,11 @@ class ScoreSummary:
     n_resumed: int = 0
     workers: dict[str, WorkerStats]
     confusion: NDArray[np.int64] | None = None
-    """(true label, given label) counts, where the true labels are known."""
+    """(true label, predicted label) counts, if the true labels are known."""
 
 
 def merge_score_summaries(parts: Iterable[ScoreSummary]) -> ScoreSummary:
-    """Summaries of disjoint ranges, in any order -> the summary of all of them."""
+    """Summaries of disjoint ranges, in any order -> one summary."""
     parts = list(parts)
     counted = [part.confusion for part in parts if part.confusion is not None]
     return ScoreSummary(
@@ -91,13 +91,13 @@ def merge_score_summaries(parts: Iterable[ScoreSummary]) -> ScoreSummary:
 
 
 def open_scores(job: ScoreJob) -> ScoreStore:
-    """The store that the job writes into, opened once in every process."""
+    """The store that the job writes to, opened once in each process."""
     return job_cache(job).get("store", lambda: ScoreStore.open(job.store, "r+", finished=False))
 
 
 @one_blas_thread()
 def tabulate(scorer: Scorer, k: int, u: int) -> float:
-    """One class at one node -> its density tabulated, in the scorer; returns the bound on its error."""
+    """One class at one node -> bound on the error of its density table, which the scorer keeps."""
     return scorer.table(k, u).error
 
 
@@ -108,7 +108,7 @@ def log_score_rows(scorer: Scorer, samples: Source, start: int, stop: int | None
 
 
 def _scored(scorer: Scorer, samples: Source, start: int, stop: int | None) -> tuple[Scored, int]:
-    """Range of raw samples, or with no ``stop`` the range itself -> its scores, and its number of bytes."""
+    """Range of raw samples -> its scores, its number of bytes; if ``stop`` is None, ``samples`` are the range."""
     if stop is None:
         pieces = [np.asarray(samples)]
     else:
@@ -121,7 +121,7 @@ def _scored(scorer: Scorer, samples: Source, start: int, stop: int | None) -> tu
 
 
 def log_score_block(scorer: Scorer, rows: NDArray, declared: str, block_info: Any = None) -> NDArray[np.float64]:
-    """One chunk of a lazy array -> (sample, class) ln y; Dask passes the chunk's location in the array."""
+    """(sample, feature) one chunk of a Dask array -> (sample, class) ln y; Dask passes ``block_info``."""
     start, stop = block_info[None]["array-location"][0]
     rows = as_declared(rows, (stop - start, scorer.n_features), declared)
     return log_score_rows(scorer, rows, start, None).scores
@@ -129,19 +129,19 @@ def log_score_block(scorer: Scorer, rows: NDArray, declared: str, block_info: An
 
 @one_blas_thread()
 def score_rows(job: ScoreJob, samples: Source, truth: NDArray[np.integer] | None, rows: ScoreRange) -> ScoreSummary:
-    """Range of raw samples -> their chunk of labels and scores in the store.
+    """Range of raw samples -> summary; labels and scores are written to their chunk of the store.
 
-    A chunk that is there is not scored again, so running a task twice does no harm.
+    An existing chunk is read instead of computed, so a task may run twice.
     """
     store = open_scores(job)
-    scores = store.read_done(rows.index, job.classes) if job.may_be_begun else None
+    scores = store.read_done(rows.index, job.classes) if job.chunks_may_exist else None
     if scores is not None:
         summary = ScoreSummary(n_samples=len(scores), n_resumed=len(scores), workers={})
     else:
         scored, n_bytes = _scored(job.scorer, samples, rows.start, rows.stop)
         scores = scored.scores
         store.write(rows.index, job.classes[scores.argmax(axis=1)], scores)
-        # An array in the caller's memory is not read from anywhere.
+        # Samples in the caller's memory do not count as bytes read.
         in_memory = isinstance(samples, np.ndarray) and rows.stop is not None
         counters = TaskCounters(bytes_read=0 if in_memory else n_bytes, passes=1)
         summary = ScoreSummary(

@@ -1,4 +1,4 @@
-"""The statistics of a block whose values do not fit into memory: one pass over the samples, and rare repeats."""
+"""Statistics of a block whose values do not fit into memory: one pass over the samples, with rare repeats."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fxdask.tasks.telemetry import TaskCounters
 __all__ = ["streamed_statistics"]
 
 BYTES_PER_ROW_GROUP = 2**20
-# How wide brackets are: wider where the ones before have missed, and at last no brackets but every value.
+# Widths of the brackets of each attempt: wider after a miss; at last None, which keeps every value.
 SLACKS = (BRACKET_SLACK, 4 * BRACKET_SLACK, None)
 
 
 def streamed_statistics(
     job: FitJob, columns: Columns, counters: TaskCounters, slacks: tuple[float | None, ...] = SLACKS
 ) -> ClassStatistics:
-    """A block of columns -> (class, column) location and spread, as if all values were in memory."""
+    """Block of columns -> (class, column) location and spread, with the same bits as if all values were in memory."""
     result = ClassStatistics.empty(job.plan.n_classes, columns.n_columns)
     one_pass = _Pass(job, columns)
     ranges = row_ranges(columns.n_columns, job.plan.nodes_per_pass)
@@ -42,7 +42,7 @@ def streamed_statistics(
             rows, brackets = rows[:share], [of_class.first(share) for of_class in brackets]
         found = one_pass.run(rows, brackets, moments=moments)
         result.put(rows, found.statistics)
-        # Where a spread falls back to the standard deviation, the same brackets serve, with sums of squares.
+        # A spread that falls back to the standard deviation is repeated with the same brackets and with moments.
         for left, next_attempt in ((found.without_moments, attempt), (found.missed, attempt + 1)):
             if left.any():
                 waiting.append((rows[left], next_attempt, True))
@@ -58,7 +58,7 @@ class _Pass:
     columns: Columns
 
     def brackets(self, rows: NDArray[np.intp], slack: float | None) -> list[Brackets]:
-        """Where the wanted order statistics of these columns should lie, class by class; with no slack, anywhere."""
+        """Brackets of the order statistics of these columns, class by class; without slack they hold every value."""
         counts = self.job.plan.class_counts
         if slack is None or self.job.probe_codes is None:
             return [bracket_all(len(rows), count) for count in counts]
@@ -69,12 +69,12 @@ class _Pass:
         return [Brackets.joined(parts) for parts in found]
 
     def rows_that_fit(self, brackets: list[Brackets]) -> int:
-        """How many of the columns may keep what lies in their brackets: one at least."""
+        """How many columns, at least one, have bracketed values that fit into the memory of a pass."""
         per_row = 4 * sum(of_class.room for of_class in brackets)
         return max(1, self.job.plan.pass_bytes // max(1, per_row))
 
     def run(self, rows: NDArray[np.intp], brackets: list[Brackets], *, moments: bool) -> BracketedStatistics:
-        """(class, column) location and spread, and (column,) which of the columns must be repeated."""
+        """(class, column) location and spread, and (column,) flags of the columns to repeat."""
         job, bounds = self.job, self.columns.bounds(rows)
         trimmed_sums = job.location == "interquartile_mean"
         streams = [

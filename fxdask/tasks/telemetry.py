@@ -1,4 +1,4 @@
-"""Telemetry of a process, measured by the process itself: what it did and how much memory it used."""
+"""Telemetry that each process measures itself: counters of its work, and its memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Process = str
 
 @dataclass
 class TaskCounters:
-    """Counted while a task runs."""
+    """Counters of one task."""
 
     bytes_read: int = 0
     passes: int = 0
@@ -35,7 +35,7 @@ class TaskCounters:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStats:
-    """What one process did, and the most memory that it ever had."""
+    """Counters of one process, and its peak memory."""
 
     blocks: int = 0
     bytes_read: int = 0
@@ -44,7 +44,7 @@ class WorkerStats:
     peak_bytes: int = 0
 
     def __add__(self, other: WorkerStats) -> WorkerStats:
-        """Both together; of the peaks, the higher one."""
+        """The sums of the counters, and the higher peak."""
         return WorkerStats(
             blocks=self.blocks + other.blocks,
             bytes_read=self.bytes_read + other.bytes_read,
@@ -55,7 +55,7 @@ class WorkerStats:
 
 
 def merge_worker_stats(parts: Iterable[Mapping[Process, WorkerStats]]) -> dict[Process, WorkerStats]:
-    """Statistics of several tasks, by process."""
+    """Statistics of several tasks -> their sums by process."""
     merged: dict[Process, WorkerStats] = {}
     for part in parts:
         for process, stats in part.items():
@@ -64,7 +64,7 @@ def merge_worker_stats(parts: Iterable[Mapping[Process, WorkerStats]]) -> dict[P
 
 
 def this_worker(counters: TaskCounters) -> dict[Process, WorkerStats]:
-    """What this process did for one block, by its name."""
+    """The counters of one block, by the name of this process."""
     stats = WorkerStats(
         blocks=1,
         bytes_read=counters.bytes_read,
@@ -76,14 +76,14 @@ def this_worker(counters: TaskCounters) -> dict[Process, WorkerStats]:
 
 
 def this_process() -> Process:
-    """Host and process."""
+    """The name of this process: host and process id."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def peak_bytes() -> int:
-    """The most memory that this process ever had resident; what it has now, where the system does not tell."""
+    """Peak resident memory of this process; its present resident memory if the system does not report a peak."""
     try:
-        # Not from getrusage: that may tell the peak of the process that started this one.
+        # getrusage is not used, because it may report the peak of the parent process.
         (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):
@@ -91,10 +91,10 @@ def peak_bytes() -> int:
 
 
 def available_bytes() -> int:
-    """The memory that the machine could give to processes now, without swapping."""
+    """Memory that the machine has available without swapping."""
     return int(psutil.virtual_memory().available)
 
 
 def resident_bytes() -> int:
-    """The memory that this process has resident now."""
+    """Resident memory of this process."""
     return int(psutil.Process().memory_info().rss)

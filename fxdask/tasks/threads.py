@@ -1,4 +1,4 @@
-"""One BLAS thread while fxdask multiplies."""
+"""Limiting BLAS to one thread while fxdask multiplies."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _limit: Any = None
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Keep BLAS to one thread: the parallelism is in the tasks, and a product's last bits depend on its threads.
+    """Limit BLAS to one thread: tasks already run in parallel, and threads affect the last bits of a product.
 
-    The limit belongs to the whole process, so overlapping tasks share one: the first sets it,
-    the last restores what was there. It serves as a decorator too. Dask's nannies set the same
+    The limit applies to the whole process, so overlapping tasks share it: the first task sets it and
+    the last one restores the previous limit. It is also a decorator. Dask's nannies set the same
     limit by environment variables, but not every worker has a nanny.
     """
     global _users, _limit  # noqa: PLW0603 - the limit itself is global to the process
@@ -44,14 +44,15 @@ def one_blas_thread() -> Iterator[None]:
 
 @cache
 def _controller() -> threadpoolctl.ThreadpoolController:
-    """Looking for the loaded libraries takes milliseconds, so it is done once."""
+    """The controller, made once because its search for loaded libraries takes milliseconds."""
     return threadpoolctl.ThreadpoolController()
 
 
 def _take_control() -> None:
-    """Let this thread set OpenBLAS's limit, where threadpoolctl (3.7 on) reserves that to the thread that set it last.
+    """Let this thread set the limit of OpenBLAS.
 
-    The thread of the first task need not be that of the last.
+    From version 3.7 on, threadpoolctl allows this only to the thread that set the limit before, but
+    here the first and the last task may run on different threads.
     """
     clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
     if clear is not None:

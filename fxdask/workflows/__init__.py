@@ -1,1 +1,1 @@
-"""From checked data through plan and tasks to a result."""
+"""Check the data, plan the work, run the tasks and assemble the result."""

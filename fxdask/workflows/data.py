@@ -1,4 +1,4 @@
-"""What users pass as samples and labels, turned into one thing or refused in one sentence."""
+"""Check samples and labels in every accepted form, and turn them into one form."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """Checked samples: where they are, their shape and type, and their inputs' names if they have any."""
+    """Checked samples: an array or its address, shape and dtype, and the feature names if there are any."""
 
     handle: Any
     n_samples: int
@@ -53,12 +53,12 @@ class Samples:
 
 
 def is_remote(X: Any) -> bool:
-    """Whether X is read piece by piece: a path, or a Zarr or Dask array."""
+    """Whether X is read chunk by chunk: a path, or a Zarr or Dask array."""
     return isinstance(X, (str, Path, DaskArray)) or is_zarr_array(X) or hasattr(X, "to_dask_array")
 
 
 def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
-    """Any accepted form of samples -> checked samples; values are not looked at yet."""
+    """Any accepted form of samples -> checked samples; the values are not read yet."""
     names = _names_of(X)
     handle: Any
     if hasattr(X, "to_dask_array"):
@@ -81,17 +81,17 @@ def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
 
 
 def _in_memory(X: Any, min_samples: int, name: str) -> NDArray:
-    """An array, a frame or lists -> a NumPy array, by scikit-learn's rules but in one sentence where it refuses."""
+    """An array, a DataFrame or lists -> a NumPy array by scikit-learn's rules, with errors of one line."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise InvalidInputError(f"{name} has masked values; fill them or leave those samples out")
-    # What check_array says of these two is true but many lines long.
+        raise InvalidInputError(f"{name} has masked values; fill them or remove those samples")
+    # Checked before check_array, whose messages for these two cases have many lines.
     if isinstance(X, (np.ndarray, list, tuple)):
         with contextlib.suppress(ValueError, TypeError):
             X = np.asarray(X)
         if isinstance(X, np.ndarray) and (X.ndim != 2 or X.dtype.kind == "c"):
             _check_kind(X.shape, X.dtype, name)
     try:
-        # Finiteness is found out in the pass over the data that is made anyway.
+        # The scan of the samples checks for NaN and infinity, so this call does not.
         return check_array(
             X, dtype="numeric", ensure_all_finite=False, ensure_min_samples=min_samples, input_name=name, order="C"
         )
@@ -102,8 +102,8 @@ def _in_memory(X: Any, min_samples: int, name: str) -> NDArray:
 def _check_kind(shape: tuple[int, ...], dtype: np.dtype, name: str) -> None:
     if len(shape) != 2:
         raise InvalidInputError(
-            f"Expected 2D array: {name} has {len(shape)} dimensions but needs samples and inputs. "
-            f"Reshape your data, one sample as {name}.reshape(1, -1)"
+            f"Expected 2D array: {name} has {len(shape)} dimensions but needs 2 (samples, features). "
+            f"Reshape your data, a single sample with {name}.reshape(1, -1)"
         )
     if dtype.kind == "c":
         raise InvalidInputError(f"Complex data not supported: {name} has dtype {dtype}; pass real numbers")
@@ -114,7 +114,7 @@ def _check_kind(shape: tuple[int, ...], dtype: np.dtype, name: str) -> None:
 
 
 def _names_of(X: Any) -> NDArray | None:
-    """The columns of a frame, if all of them are named by words."""
+    """The column names of a DataFrame, if all of them are strings."""
     columns = list(getattr(X, "columns", ()))
     return np.asarray(columns, dtype=object) if columns and all(isinstance(name, str) for name in columns) else None
 
@@ -128,18 +128,19 @@ def _known_chunks(array: DaskArray, name: str) -> DaskArray:
 
 
 def as_labels(y: Any, name: str = "y") -> NDArray:
-    """Any accepted form of labels -> a NumPy vector of numbers, booleans or words."""
+    """Any accepted form of labels -> (sample,) numbers, booleans or strings."""
     if y is None:
         raise InvalidInputError(f"this classifier requires {name} to be passed, but the target {name} is None")
     if hasattr(y, "to_dask_array"):
         y = y.to_dask_array(lengths=True)
     if isinstance(y, DaskArray):
-        # Unknown chunk sizes do no harm here: the labels are computed at once.
+        # Labels are computed at once, so unknown chunk sizes are allowed.
         (y,) = dask.compute(y)
     elif isinstance(y, (str, Path)):
         source = address_of_path(y)
-        if len(shape_and_dtype(source)[0]) != 1:
-            raise InvalidInputError(f"{y} has shape {shape_and_dtype(source)[0]} but labels are one row of values")
+        shape, _ = shape_and_dtype(source)
+        if len(shape) != 1:
+            raise InvalidInputError(f"{y} has shape {shape} but needs 1 dimension; save one label per sample")
         y = read_all(source)
     elif is_zarr_array(y):
         y = y[...]
@@ -149,14 +150,14 @@ def as_labels(y: Any, name: str = "y") -> NDArray:
     if labels.dtype.kind == "T":
         labels = labels.astype(object).astype(str)
     if labels.dtype.kind not in "biufUO":
-        raise InvalidInputError(f"{name} has dtype {labels.dtype}; labels are numbers, booleans or words")
+        raise InvalidInputError(f"{name} has dtype {labels.dtype}; labels must be numbers, booleans or strings")
     return labels
 
 
 def checked_length(y: NDArray, n_samples: int) -> NDArray:
-    """Labels, unchanged, if there is one for each sample."""
+    """Return the labels unchanged, or refuse them if their number differs from that of the samples."""
     if len(y) != n_samples:
-        raise InvalidInputError(f"y has {len(y)} labels but X has {n_samples} samples; they must be of one length")
+        raise InvalidInputError(f"y has {len(y)} labels but X has {n_samples} samples; pass one label per sample")
     return y
 
 
@@ -164,7 +165,7 @@ def encode_labels(y: NDArray, n_samples: int) -> tuple[NDArray, NDArray[np.integ
     """(sample,) labels -> (class,) classes, (sample,) class codes, (class,) sizes."""
     checked_length(y, n_samples)
     if n_samples == 0:
-        raise InvalidInputError("X has no samples (n_samples=0); a fit needs at least 2 of each class")
+        raise InvalidInputError("X has no samples (n_samples=0); a fit needs at least 2 samples of each class")
     y = plain_labels(y)
     check_classification_targets(y)
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
@@ -173,16 +174,15 @@ def encode_labels(y: NDArray, n_samples: int) -> tuple[NDArray, NDArray[np.integ
             f"y has one class only ({classes[0]}), n_samples={n_samples}; a classifier needs at least 2 classes"
         )
     if counts.min() < 2:
-        lonely = classes[counts.argmin()]
+        smallest = classes[counts.argmin()]
         raise InvalidInputError(
-            f"class {lonely} has {counts.min()} sample but a spread needs at least 2; "
-            "add samples or leave the class out"
+            f"class {smallest} has {counts.min()} sample but a spread needs at least 2; add samples or remove the class"
         )
     return classes, codes.astype(np.min_scalar_type(len(classes) - 1)), counts
 
 
 def plain_labels(y: NDArray) -> NDArray:
-    """Labels as numbers, booleans or words of one kind, none of them missing."""
+    """Return labels of one type (numbers, booleans or strings), and refuse missing ones."""
     if y.dtype.kind == "f" and not np.isfinite(y).all():
         raise InvalidInputError("Input y contains NaN or infinity; every sample needs a label")
     if y.dtype.kind == "O" and not all(isinstance(label, str) for label in y):
@@ -191,11 +191,11 @@ def plain_labels(y: NDArray) -> NDArray:
 
 
 def _plain_objects(y: NDArray) -> NDArray:
-    """Labels in an object array that are not all words -> a plain array, where they are of one kind."""
+    """(sample,) labels of dtype object that are not all strings -> the same of a numeric or boolean dtype."""
     plain = np.asarray(y.tolist()) if not any(label is None for label in y) else y
     same_kind = all(isinstance(label, str) for label in y) or not any(isinstance(label, str) for label in y)
     if plain.dtype.kind not in "biuf" or not same_kind:
-        raise InvalidInputError("y mixes kinds of labels or leaves some out; use numbers, booleans or words throughout")
+        raise InvalidInputError("y mixes types of labels or has missing ones; use only numbers, booleans or strings")
     if plain.dtype.kind == "f" and not np.isfinite(plain).all():
         raise InvalidInputError("Input y contains NaN or infinity; every sample needs a label")
     return plain

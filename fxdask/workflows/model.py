@@ -1,4 +1,4 @@
-"""Training data and the fitted model, in memory."""
+"""Training data and the fitted model in memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TrainingData:
 
 @dataclass(frozen=True, kw_only=True)
 class FittedModel:
-    """A fitted network with everything that users may ask of it."""
+    """A fitted network, and everything that the estimator reports about it."""
 
     settings: FitSettings
     classes: NDArray
@@ -68,7 +68,7 @@ class FittedModel:
         return np.where(self.selected_nodes >= 0, error, np.nan)
 
     def check_samples(self, samples: Samples) -> None:
-        """Refuse samples of another width than the model's, or with other names, in scikit-learn's words."""
+        """Refuse samples with another number of features or other feature names, in scikit-learn's words."""
         n_features = self.job.plan.n_features
         if samples.n_features != n_features:
             raise InvalidInputError(
@@ -81,13 +81,13 @@ class FittedModel:
             )
 
     def check_weights(self) -> None:
-        """Refuse to draw weights again where this NumPy draws others than the one that fitted the model."""
+        """Refuse to draw weights if this NumPy draws different ones than the NumPy that fitted the model."""
         if not np.array_equal(self.fingerprint, weight_fingerprint(self.settings.seed, self.job.plan)):
             raise WeightStreamError(
-                f"this NumPy ({np.__version__}) draws other weights than the one that made the model; use that version"
+                f"NumPy {np.__version__} draws other weights than the NumPy that fitted the model; install that version"
             )
 
 
 def weight_fingerprint(seed: int, plan: FitPlan) -> NDArray[np.float32]:
-    """The first weights of a few nodes, by which another NumPy can tell whether it draws the same."""
+    """The first weights of a few nodes, stored to detect a NumPy that draws different weights."""
     return weight_rows(seed, fingerprint_nodes(plan.n_nodes), plan.n_features)[:, :FINGERPRINT_FEATURES]

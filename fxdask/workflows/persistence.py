@@ -1,4 +1,4 @@
-"""A fitted model to its store and back."""
+"""Write a fitted model to its store, and load it again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_LABEL_BYTES = 2**18
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """The model that a call asks for, and how its fit is cut."""
+    """The model that a call requests, and the plan of its fit."""
 
     settings: FitSettings
     data: TrainingData
@@ -46,11 +46,11 @@ class ModelRequest:
     """Bytes of samples that the store holds while the fit runs."""
 
     def identity(self) -> dict[str, Any]:
-        """What makes two fits the same: parameters, data, weights and rounding; never workers or memory."""
-        # From tables or from sums, the same model gives the same labels: "density" may change from call to call.
-        deciding = {name: value for name, value in asdict(self.settings).items() if name != "density"}
+        """Everything that the result depends on: parameters, data, weights, tile shape; not workers or memory."""
+        # "density" is left out because it does not change the labels, so it may differ between calls.
+        parameters = {name: value for name, value in asdict(self.settings).items() if name != "density"}
         return {
-            **json.loads(json.dumps(deciding)),
+            **json.loads(json.dumps(parameters)),
             "samples": self.scan.digest,
             "samples_dtype": self.data.samples.dtype.newbyteorder("<").str,
             "labels": self.data.labels_digest(),
@@ -60,12 +60,12 @@ class ModelRequest:
 
     @property
     def job(self) -> str:
-        """Digest of the identity: it is in the store's header, in the mark of every block, in the name of a folder."""
+        """Digest of the identity, kept in the header, in the mark of every block and in the hidden folder's name."""
         return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
 
     @property
     def shape(self) -> ModelShape:
-        """The sizes of the store's arrays."""
+        """Sizes of the store's arrays."""
         plan = self.plan
         return ModelShape(
             n_nodes=plan.n_nodes,
@@ -78,7 +78,7 @@ class ModelRequest:
 
 
 def open_or_create(url: str, header: Mapping[str, Any] | None, request: ModelRequest) -> ModelStore:
-    """The store of exactly this request: the one that has this header, or a new one."""
+    """Open the store that has this header after checking that it holds this request, or create a new one."""
     needed = request.plan.store_bytes(request.staged_bytes)
     if header is not None:
         _refuse_other_job(url, header, request.identity())
@@ -102,7 +102,7 @@ def open_or_create(url: str, header: Mapping[str, Any] | None, request: ModelReq
 
 
 def stored_seed(url: str) -> int | None:
-    """The seed of the model at this address, finished or not; None where there is none."""
+    """The seed of the model at this path, finished or not; None if there is no model."""
     header = peek_header(url) or {}
     return header.get("identity", {}).get("seed")
 
@@ -111,7 +111,7 @@ def _refuse_other_job(url: str, header: Mapping[str, Any], wanted: Mapping[str, 
     if header.get("kind") != "model":
         raise StoreExistsError(f"{url} holds {header.get('kind')!r}, not a model; choose another path")
     stored = header.get("identity", {})
-    named = {"samples": "other samples", "samples_dtype": "samples of another type", "labels": "other labels"}
+    named = {"samples": "other samples", "samples_dtype": "samples of another dtype", "labels": "other labels"}
     differences = [
         named.get(key) or f"{key}={stored.get(key)!r} instead of {wanted[key]!r}"
         for key in wanted
@@ -127,13 +127,13 @@ def _refuse_other_job(url: str, header: Mapping[str, Any], wanted: Mapping[str, 
 def _check_weight_fingerprint(store: ModelStore, seed: int, plan: FitPlan) -> None:
     if not np.array_equal(store.read("canaries"), weight_fingerprint(seed, plan)):
         raise WeightStreamError(
-            f"this NumPy ({np.__version__}) draws other weights than the one that made {store.url}; "
-            "use that version, or fit into a new store"
+            f"NumPy {np.__version__} draws other weights than the NumPy that made {store.url}; "
+            "install that version, or fit into a new store"
         )
 
 
 def write_model(store: ModelStore, model: FittedModel) -> None:
-    """Write what labelling needs, and last of all the mark that the model is complete."""
+    """Write the arrays that prediction needs, and then mark the model as finished."""
     job, parameters = model.job, model.scorer.parameters
     store.write("labels", job.codes.astype(np.int32))
     store.write("priors", job.priors)
@@ -155,7 +155,7 @@ def write_model(store: ModelStore, model: FittedModel) -> None:
 
 
 def load_model(url: str) -> FittedModel:
-    """A finished store -> the fitted model, on any machine."""
+    """Load the fitted model from a finished store, on any machine."""
     store = ModelStore.open(url)
     header = store.header
     try:
@@ -169,14 +169,16 @@ def load_model(url: str) -> FittedModel:
     except StoreFormatError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise StoreFormatError(f"{url} is damaged: its header makes no sense ({error})") from error
+        raise StoreFormatError(f"{url} is damaged: its header is invalid ({error}); restore or refit it") from error
     selected = store.read("selection")
     if selected.shape[1] != settings.n_selected or not (selected.min() >= -1 and selected.max() < job.plan.n_nodes):
-        raise StoreFormatError(f"{url} is damaged: its selection is not of {settings.n_selected} of its nodes")
+        raise StoreFormatError(
+            f"{url} is damaged: its selection is not {settings.n_selected} nodes per class; restore or refit it"
+        )
     parameters = _stored_parameters(store, settings, job, selected)
     wrong = _impossible_array(parameters, job, selected, classes)
     if wrong:
-        raise StoreFormatError(f"{url} is damaged: {wrong} cannot be what a fit has written")
+        raise StoreFormatError(f"{url} is damaged: {wrong} has values that no fit writes; restore or refit it")
     return FittedModel(
         settings=settings,
         classes=classes,
@@ -195,16 +197,16 @@ def load_model(url: str) -> FittedModel:
 
 
 def _check_sizes(settings: FitSettings, job: FitJob, n_classes: int, names: Any, fallbacks: Any) -> None:
-    """Refuse a header whose parts do not fit together."""
+    """Refuse a header whose entries contradict each other."""
     plan = job.plan
     if min(plan.n_nodes, plan.n_features, plan.nodes_per_block) < 1 or n_classes != len(job.priors):
-        raise ValueError("sizes that fit together")
+        raise ValueError("its sizes contradict each other")
     if settings.n_nodes != plan.n_nodes:
-        raise ValueError(f"{settings.n_nodes} nodes were asked for, and there are {plan.n_nodes}")
+        raise ValueError(f"n_nodes is {settings.n_nodes} but the arrays have {plan.n_nodes} nodes")
     if names is not None and not (isinstance(names, list) and len(names) == plan.n_features):
-        raise ValueError(f"names of {plan.n_features} inputs")
+        raise ValueError(f"names must be a list of {plan.n_features} feature names")
     if not isinstance(fallbacks, dict):
-        raise ValueError("counts of fallbacks")
+        raise ValueError("bandwidth_fallbacks must be an object")
 
 
 def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> FitJob:
@@ -217,7 +219,7 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
     scale = store.read("scale") if settings.normalize == "feature" else None
     priors = store.read("priors")
     if not (np.isfinite(priors) & (priors > 0)).all():
-        raise StoreFormatError(f"{store.url} is damaged: priors cannot be what a fit has written")
+        raise StoreFormatError(f"{store.url} is damaged: priors has values that no fit writes; restore or refit it")
     plan = FitPlan(
         n_nodes=sizes["node"],
         n_features=sizes["input"],
@@ -259,7 +261,7 @@ def _stored_parameters(
 
 
 def _impossible_array(parameters: NetworkParameters, job: FitJob, selected: NDArray[np.int64], classes: NDArray) -> str:
-    """The name of the first stored array whose values no fit gives, if there is one."""
+    """Name of the first stored array with values that no fit writes, or an empty string."""
     numbers = {
         "shift": job.preprocessing.shift,
         "scale": job.preprocessing.scale,
@@ -293,7 +295,7 @@ def _classes_to_json(classes: NDArray) -> dict[str, Any]:
 def _classes_from_json(stored: Mapping[str, Any]) -> NDArray:
     dtype = np.dtype(stored["dtype"])
     if dtype.itemsize > MOST_LABEL_BYTES:
-        raise ValueError(f"classes of type {dtype}")
+        raise ValueError(f"classes have {dtype.itemsize} bytes each but may have {MOST_LABEL_BYTES}")
     if dtype.kind == "O" and not all(isinstance(value, str) for value in stored["values"]):
-        raise ValueError("classes that are no texts")
+        raise ValueError("classes of dtype object must be strings")
     return np.array(stored["values"], dtype=dtype)

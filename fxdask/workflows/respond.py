@@ -1,4 +1,4 @@
-"""The activations of every node, selected or not."""
+"""Compute the activations of all nodes, selected or not."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def respond(
     """(point, feature) raw samples -> (point, class, node) activations, from the store or from the training samples."""
     model.check_weights()
     checked_rows(points)
-    # A copy of the job: what tasks cache for it is freed at the end of this call, not of the model.
+    # Tasks cache by job; a copy of the job makes the cache end with this call, not with the model.
     job, settings = replace(model.job), model.settings
     options = ResponseOptions(settings.bandwidth, settings.bandwidth_spread, model.scorer.density)
     with progress_bar("responding", shown=verbose) as progress:
@@ -36,16 +36,16 @@ def respond(
 
 
 def _training_handle(model: FittedModel, training: Samples | None) -> Any:
-    """What the tasks read: None if the store keeps all projections, else the checked training samples."""
+    """Handle of the checked training samples, or None if the tasks read projections from the store."""
     if training is None:
         if "projections" not in model.job.plan.kept:
             raise InvalidInputError(
-                'responses of all nodes need the training samples: pass X_train, or fit with keep_projections="all"'
+                'responses need the training samples; pass X_train, or fit with keep_projections="all"'
             )
         return None
     scan = scan_samples(training.handle, training.n_samples, training.n_features, model.settings.normalize)
     if scan.digest != model.samples_digest:
-        raise InvalidInputError("X_train is not what this model was fitted on; pass the same samples in the same order")
+        raise InvalidInputError("X_train differs from the samples of the fit; pass the same samples in the same order")
     if isinstance(training.handle, DaskArray):
         return broadcast(np.asarray(training.handle))
     return broadcast(training.handle)

@@ -1,4 +1,4 @@
-"""Scoring whole test sets, store to store."""
+"""Score whole test sets into a store."""
 
 from __future__ import annotations
 
@@ -42,30 +42,30 @@ MOST_UNKNOWN_LABELS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class BatchScores:
-    """What a batch scoring did.
+    """Result of a batch scoring.
 
     Attributes
     ----------
     store : str
-        Where the labels and scores are.
+        Path of the labels and scores.
     n_samples : int
     seconds : float
     samples_per_second : float
-        Of the samples that this call scored, reading and writing included.
+        Throughput of the samples that this call scored, reading and writing included.
     n_resumed : int
-        Samples that an earlier call, which was stopped, had scored already.
+        Samples that an earlier, interrupted call had scored already.
     exact_share : float
-        Share of the samples scored by this call whose two best classes were so close that every kernel was summed.
+        Share of the samples of this call whose two best classes were so close that every kernel was summed.
     summed_share : float
-        Share of the densities at a point that no table covers, summed over the samples that count there.
+        Share of the densities outside of their table, which were summed over the samples that contribute there.
     accuracy : float or None
-        Share of right labels, if the true ones were given.
+        Share of correct labels, if the true labels were given.
     confusion : ndarray or None
         ``confusion[i, j]`` counts the samples of ``labels[i]`` that were labelled ``labels[j]``.
     labels : ndarray or None
-        The model's classes and whatever else occurs among the true labels.
+        The model's classes, and all other labels that occur among the true ones.
     chunks_by_process, bytes_read_by_process, peak_bytes_by_process : dict
-        What each process did, measured by itself.
+        Counters of each process, measured by the process itself.
 
     Examples
     --------
@@ -98,7 +98,7 @@ class BatchScores:
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """How a scoring works: none of it changes a result."""
+    """Options of a scoring that never change its result."""
 
     memory_limit: Any = None
     overwrite: bool = False
@@ -107,7 +107,7 @@ class ScoreOptions:
 
 @dataclass(frozen=True)
 class TrueLabels:
-    """True labels as indices into all known labels, the model's and the true ones."""
+    """True labels as indices into all known labels: the model's classes and the true labels."""
 
     labels: NDArray
     codes: NDArray[np.integer]
@@ -115,7 +115,7 @@ class TrueLabels:
 
 @dataclass(frozen=True)
 class _Scoring:
-    """One scoring under way: what was asked for."""
+    """A running scoring: what the call requested."""
 
     model: FittedModel
     samples: Samples
@@ -129,13 +129,13 @@ class _Scoring:
 
 
 @dataclass(frozen=True)
-class _Begun:
-    """The store that is scored into, and the ranges that fit its chunks."""
+class _Target:
+    """The store that is written, new or resumed, and the plan that matches its chunks."""
 
     store: ScoreStore
     plan: ScorePlan
     resumable: bool
-    """Whether a later call could tell that its samples are the same."""
+    """Whether a later call can verify that its samples are the same."""
     resumed: bool
 
 
@@ -146,28 +146,28 @@ def score_model(
     started = time.perf_counter()
     scoring = _Scoring(model, samples, truth, options)
     with exclusive_lease(out) as lease:
-        begun, summary, transaction = _run(scoring, lease)
+        target, summary, transaction = _run(scoring, lease)
         transaction.replace()
-    if not begun.resumed:
-        # Chunks may still have been there: from tasks of this call whose worker was lost.
+    if not target.resumed:
+        # Tasks that ran again after a lost worker report their chunks as resumed, but this call wrote them.
         summary = replace(summary, n_resumed=0)
     return _result(out, summary, time.perf_counter() - started, model.scorer, truth)
 
 
-def _run(scoring: _Scoring, lease: Lease) -> tuple[_Begun, ScoreSummary, Transaction]:
-    """Begin or resume the store of this scoring, and score everything that is missing in it."""
+def _run(scoring: _Scoring, lease: Lease) -> tuple[_Target, ScoreSummary, Transaction]:
+    """Create or resume the store of this scoring, and score every missing chunk."""
     samples, truth, options = scoring.samples, scoring.truth, scoring.options
     job_digest, resumable = _job_digest(scoring)
     transaction = Transaction.beside(lease, "scores", job_digest, overwrite=options.overwrite)
     plan = _planned(samples, scoring.model.scorer, options.memory_limit)
-    begun = _begin(transaction, scoring, plan, job_digest, resumable=resumable)
-    store = begun.store
+    target = _create_or_resume(transaction, scoring, plan, job_digest, resumable=resumable)
+    store = target.store
     transaction.remove_partial_files()
     check_reachable(store.url, "the scores")
     try:
         with progress_bar("scoring", shown=options.verbose, unit="samples", n_units=samples.n_samples) as progress:
             codes = None if truth is None else truth.codes
-            summary = graphs.score(_score_job(scoring, begun), samples.handle, begun.plan, codes, progress)
+            summary = graphs.score(_score_job(scoring, target), samples.handle, target.plan, codes, progress)
         lease.check_held()
         store.finish(
             accuracy=_accuracy(summary),
@@ -175,30 +175,30 @@ def _run(scoring: _Scoring, lease: Lease) -> tuple[_Begun, ScoreSummary, Transac
             confusion=None if summary.confusion is None else summary.confusion.tolist(),
         )
     except BaseException as error:
-        if _is_useless(begun, error, samples):
+        if _cannot_be_resumed(target, error, samples):
             transaction.abandon()
         raise
-    return begun, summary, transaction
+    return target, summary, transaction
 
 
-def _score_job(scoring: _Scoring, begun: _Begun) -> ScoreJob:
-    # On a cluster a task may have run before, on a worker that was lost.
+def _score_job(scoring: _Scoring, target: _Target) -> ScoreJob:
+    # On a cluster a chunk may exist already, written by a worker that was lost.
     local = isinstance(scoring.samples.handle, np.ndarray) or active_client() is None
     return ScoreJob(
         scorer=scoring.model.scorer,
         classes=scoring.model.classes,
-        store=begun.store.url,
+        store=target.store.url,
         label_codes=np.searchsorted(scoring.labels, scoring.model.classes),
         n_labels=len(scoring.labels),
-        may_be_begun=begun.resumed or not local,
+        chunks_may_exist=target.resumed or not local,
     )
 
 
-def _is_useless(begun: _Begun, error: BaseException, samples: Samples) -> bool:
-    """Whether no later call could resume what was begun; if storage does not answer, it is kept."""
+def _cannot_be_resumed(target: _Target, error: BaseException, samples: Samples) -> bool:
+    """Whether the unfinished store is useless to a later call; False if storage does not answer."""
     with suppress(FxdaskError, OSError):
         bad_samples = isinstance(error, InvalidInputError) and is_reachable(samples.handle)
-        return not begun.resumable or bad_samples or not begun.store.n_done()
+        return not target.resumable or bad_samples or not target.store.n_done()
     return False
 
 
@@ -229,30 +229,32 @@ def _accuracy(summary: ScoreSummary) -> float | None:
 
 
 def checked_truth(y: NDArray, n_samples: int, classes: NDArray) -> TrueLabels:
-    """True labels that can be compared with the model's classes."""
+    """Check that true labels can be compared with the model's classes, and encode them."""
     checked_length(y, n_samples)
     if not len(y):
         return TrueLabels(classes, np.empty(0, np.uint8))
     y = plain_labels(y)
     if (y.dtype.kind in "UO") != (classes.dtype.kind in "UO"):
-        raise InvalidInputError(f"y has dtype {y.dtype} but the model's classes are {classes.dtype}: none could match")
+        raise InvalidInputError(
+            f"y has dtype {y.dtype} but the model's classes have {classes.dtype}, so no label can match; convert y"
+        )
     if y.dtype.kind == "O":
         y = y.astype(str)
     elif y.dtype.kind in "biu" and classes.dtype.kind in "biu" and (y.astype(classes.dtype) == y).all():
-        y = y.astype(classes.dtype)  # two types of integers would meet in floats, and large ones fall together there
+        y = y.astype(classes.dtype)  # NumPy compares mixed integer types as floats, which merges large integers
     present, codes = np.unique(y, return_inverse=True)
     unknown = present[~np.isin(present, classes)]
     if len(unknown) > MOST_UNKNOWN_LABELS:
         raise InvalidInputError(
-            f"y has {len(unknown):,} labels that the model does not know, {unknown[0]} among them, and "
-            f"{MOST_UNKNOWN_LABELS} at most make sense; pass the labels of X"
+            f"y has {len(unknown):,} labels that the model does not know, such as {unknown[0]}, but at most "
+            f"{MOST_UNKNOWN_LABELS} are allowed; pass the true labels of X"
         )
     labels = np.union1d(classes, present)
     return TrueLabels(labels, np.searchsorted(labels, present).astype(np.min_scalar_type(len(labels)))[codes])
 
 
 def _planned(samples: Samples, scorer: Scorer, memory_limit: Any) -> ScorePlan:
-    """Ranges of whole chunks that fit into the memory of the processes that will score them."""
+    """Plan row ranges of whole chunks that fit into the memory of the processes."""
     handle, whole = samples.handle, 0
     if isinstance(handle, DaskArray):
         chunk, copies = _uniform_rows(handle), 2
@@ -278,7 +280,7 @@ def _planned(samples: Samples, scorer: Scorer, memory_limit: Any) -> ScorePlan:
 
 
 def _uniform_rows(array: DaskArray) -> int:
-    """Rows of a Dask array's chunks, where these could be chunks of a Zarr array as they are; else 0."""
+    """Rows per chunk of a Dask array whose chunks are regular, as Zarr needs, and not too large; else 0."""
     rows = array.chunks[0]
     first = rows[0] if rows else 0
     uniform = first > 0 and all(length == first for length in rows[:-1]) and rows[-1] <= first
@@ -286,9 +288,9 @@ def _uniform_rows(array: DaskArray) -> int:
 
 
 def _job_digest(scoring: _Scoring) -> tuple[str, bool]:
-    """What names a scoring, and whether an equal call would have the same name."""
+    """Digest of a scoring, and whether the same call would compute the same digest."""
     samples = scoring.samples
-    # A Dask array's name may stay while the files behind it change.
+    # A Dask array has no fingerprint, because its name can stay the same while its files change.
     source = None if isinstance(samples.handle, DaskArray) else fingerprint(samples.handle)
     if source is None:
         return uuid4().hex, False
@@ -301,8 +303,10 @@ def _job_digest(scoring: _Scoring) -> tuple[str, bool]:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest(), True
 
 
-def _begin(transaction: Transaction, scoring: _Scoring, plan: ScorePlan, job_digest: str, *, resumable: bool) -> _Begun:
-    """The store that an equal call left unfinished, or a new one."""
+def _create_or_resume(
+    transaction: Transaction, scoring: _Scoring, plan: ScorePlan, job_digest: str, *, resumable: bool
+) -> _Target:
+    """The unfinished store of the same job, or a new one."""
     resumed = _resumed(transaction, plan)
     if resumed is not None:
         return resumed
@@ -314,20 +318,20 @@ def _begin(transaction: Transaction, scoring: _Scoring, plan: ScorePlan, job_dig
     except BaseException:
         remove_group(url)
         raise
-    return _Begun(store, plan, resumable=resumable, resumed=False)
+    return _Target(store, plan, resumable=resumable, resumed=False)
 
 
-def _resumed(transaction: Transaction, plan: ScorePlan) -> _Begun | None:
-    """What the same job left, if its chunks fit the plan; damaged, it is begun anew."""
+def _resumed(transaction: Transaction, plan: ScorePlan) -> _Target | None:
+    """The unfinished store of the same job, or None if it is missing, damaged or of other chunks than the plan."""
     if transaction.header is None:
         return None
-    begun_plan = plan.with_rows(transaction.header.get("rows_per_chunk"))
-    if begun_plan is None:
+    stored_plan = plan.with_rows(transaction.header.get("rows_per_chunk"))
+    if stored_plan is None:
         return None
     try:
         store = ScoreStore.open(transaction.url, "r+", finished=False)
-        log.info("resuming %s, %d of %d chunks are done", transaction.url, store.n_done(), begun_plan.n_tasks)
+        log.info("resuming %s, %d of %d chunks are done", transaction.url, store.n_done(), stored_plan.n_tasks)
     except (StoreFormatError, StoreExistsError) as error:
-        log.info("beginning anew: %s", error)
+        log.info("starting again: %s", error)
         return None
-    return _Begun(store, begun_plan, resumable=True, resumed=True)
+    return _Target(store, stored_plan, resumable=True, resumed=True)

@@ -1,4 +1,4 @@
-"""The parameters that a result depends on, checked."""
+"""The parameters that a result depends on, and their checks."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["FitSettings", "check_name", "check_whole_number"]
 
 PRIORS = ("class_share", "equal")
 PROJECTIONS_KEPT = ("selected", "all")
-# Beyond these the square of a distance in bandwidths leaves float64.
+# Outside of this range the squared distance in bandwidths overflows float64.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
 MEASURED_BY_A_FIT = frozenset({Need.LOCATION_AND_SPREAD})
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitSettings:
-    """Every parameter that a result depends on, and nothing else."""
+    """All parameters that a result depends on, and no others."""
 
     n_nodes: int
     n_selected: int
@@ -49,17 +49,17 @@ class FitSettings:
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The arrays of all nodes that a store holds by choice."""
+        """Names of the optional arrays of all nodes that the store keeps."""
         wanted = {"weights": self.keep_weights, "projections": self.keep_projections == "all"}
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
     @property
     def density_options(self) -> DensityOptions:
-        """How the densities of selected nodes are made and combined."""
+        """How the densities of selected nodes are computed and combined."""
         return DensityOptions(self.bandwidth, self.bandwidth_spread, self.spread, COMBINATIONS[self.combine])
 
     def check(self) -> None:
-        """Refuse values that no fit can use, each with the choices there are."""
+        """Refuse values that no fit can use, and name the allowed ones."""
         check_whole_number("n_nodes", self.n_nodes)
         check_whole_number("n_selected", self.n_selected)
         for name, known in (
@@ -87,13 +87,13 @@ class _Names(Container[Any], Iterable[Any], Protocol):
 
 
 def check_whole_number(name: str, value: Any) -> None:
-    """Refuse what is no whole number of at least 1."""
+    """Refuse a value that is not a whole number of at least 1."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise InvalidInputError(f"{name} must be a whole number of at least 1, not {value!r}")
 
 
 def check_name(name: str, value: Any, known: _Names, also: str = "") -> None:
-    """Refuse a value that is none of the known names."""
+    """Refuse a value that is not one of the known names."""
     if not (value is None or isinstance(value, str)) or value not in known:
         names = ", ".join(repr(choice) for choice in known)
         raise InvalidInputError(f"{name}={value!r} is not known; choose one of {names}{also and ' or ' + also}")
@@ -126,4 +126,4 @@ def _check_priors(priors: Any) -> None:
     except (TypeError, ValueError):
         values = np.empty(())
     if values.ndim != 1 or not (np.isfinite(values).all() and (values > 0).all()):
-        raise InvalidInputError(f"priors must be one number above 0 for each class, not {priors!r}")
+        raise InvalidInputError(f"priors must be one number above 0 per class, not {priors!r}")

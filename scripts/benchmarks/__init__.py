@@ -1,1 +1,1 @@
-"""Speed, as ratios within one run on one machine."""
+"""Benchmarks: speed as ratios within one run on one machine."""

@@ -12,7 +12,7 @@ from benchmarks.score import score
 
 @click.group(context_settings={"show_default": True})
 def benchmarks() -> None:
-    """Measure fxdask. Every figure is a ratio within one run, so it means the same on any machine."""
+    """Measure fxdask. Every figure is a ratio within one run, so that machines can be compared."""
 
 
 benchmarks.add_command(density)

@@ -1,4 +1,4 @@
-"""Kernel densities in one dimension, against the packages that have them; and the responses of all nodes."""
+"""One-dimensional kernel densities compared with other packages, and the responses of all nodes."""
 
 import statistics
 import tempfile
@@ -28,7 +28,7 @@ POINTS_PER_LOOKUP = 2**14
 
 
 def tabulated(values: np.ndarray, points: np.ndarray, bandwidth: np.ndarray) -> np.ndarray:
-    """(density, sample) and (density, point) -> (density, point) densities; the tables are made here too."""
+    """(density, sample) and (density, point) -> (density, point) densities, including the time to make the tables."""
     tables = [DensityTable(row, float(width)) for row, width in zip(np.sort(values, axis=1), bandwidth, strict=True)]
     lookup, scratch = Lookup(tables), Scratch()
     found = np.empty(points.shape)
@@ -39,7 +39,7 @@ def tabulated(values: np.ndarray, points: np.ndarray, bandwidth: np.ndarray) -> 
 
 
 def fft_and_interpolation(values: np.ndarray, points: np.ndarray, bandwidth: np.ndarray) -> np.ndarray:
-    """KDEpy on its default grid, and linear interpolation."""
+    """KDEpy on its default grid, with linear interpolation."""
     found = np.empty(points.shape)
     for row, at, width, out in zip(values, points, bandwidth, found, strict=True):
         grid, density = FFTKDE(kernel="gaussian", bw=float(width)).fit(row.astype(float)).evaluate()
@@ -56,7 +56,7 @@ def with_scipy(row: np.ndarray, at: np.ndarray, width: float) -> np.ndarray:
 
 
 def errors(found: np.ndarray, values: np.ndarray, points: np.ndarray, bandwidth: np.ndarray) -> tuple[float, float]:
-    """Smallest and largest error of the densities, at a few of their points, as shares of their peaks."""
+    """Smallest and largest error of the densities at some points, relative to their peaks."""
     shares = []
     for got, row, at, width in zip(found, np.sort(values, axis=1), points, bandwidth, strict=True):
         exact = np.exp(log_density(at[:2_000], row, width))
@@ -66,11 +66,13 @@ def errors(found: np.ndarray, values: np.ndarray, points: np.ndarray, bandwidth:
 
 @click.command()
 @click.option("--repeats", default=5)
-@click.option("--reference-points", default=5_000, help="Where the slow packages are timed; then scaled up.")
-@click.option("--nodes", default=10_000, help="Nodes whose responses are taken; 0 leaves them out.")
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Write every round's figures here.")
+@click.option(
+    "--reference-points", default=5_000, help="Points at which the slow packages are timed, before scaling up."
+)
+@click.option("--nodes", default=10_000, help="Nodes whose responses are timed; 0 skips this.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="File for the figures of every round.")
 def density(repeats: int, reference_points: int, nodes: int, file: Path | None) -> None:
-    """Tables against scikit-learn, SciPy and KDEpy; responses against exact sums."""
+    """Compare tables with scikit-learn, SciPy and KDEpy, and responses with exact sums."""
     rng = np.random.default_rng(0)
     values = (20 * rng.standard_normal((N_DENSITIES, N_SAMPLES))).astype(np.float32)
     points = (20 * rng.standard_normal((N_DENSITIES, N_POINTS))).astype(np.float32)
@@ -113,7 +115,7 @@ def _once(run: Callable[..., Any], values: np.ndarray, points: np.ndarray, bandw
 
 
 def responses(n_nodes: int, n_samples: int = 12_000, n_images: int = 100) -> dict[str, Any]:
-    """All nodes' activations of some images, from a store that keeps all projections: binned, and exact."""
+    """Time all nodes' activations of some images from a store of all projections: binned and exact."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n_samples, 784), dtype=np.float32)
     X[n_samples // 2 :] *= 1.1
@@ -136,7 +138,7 @@ def responses(n_nodes: int, n_samples: int = 12_000, n_images: int = 100) -> dic
 
 
 def _plain_sums(n_nodes: int, n_samples: int, n_images: int, share: float = 0.02) -> float:
-    """Seconds of the kernels of all nodes in plain NumPy on two threads, from those of a share of the nodes."""
+    """Seconds for the kernels of all nodes in plain NumPy on two threads, scaled up from a share of the nodes."""
     rng = np.random.default_rng(1)
     values, points = rng.standard_normal(n_samples, dtype=np.float32), rng.standard_normal((n_images, 1))
 

@@ -1,4 +1,4 @@
-"""How long a fit takes, against the bare matrix product, against plain NumPy, and on two processes."""
+"""Time of a fit compared with the matrix product alone, with plain NumPy, and on two processes."""
 
 import shutil
 import tempfile
@@ -17,7 +17,7 @@ from fxdask.tasks.telemetry import peak_bytes
 
 
 def plain_numpy(X: np.ndarray, y: np.ndarray, n_nodes: int, n_selected: int = 10) -> np.ndarray:
-    """The same selection as one would write it down: everything in memory, NumPy's and SciPy's own statistics."""
+    """The same selection in memory, with the statistics of NumPy and SciPy."""
     W = np.random.default_rng(0).standard_normal((n_nodes, X.shape[1]), dtype=np.float32)
     Z = W @ (X - X.mean(axis=0)).T
     own = [Z[:, y == k] for k in (0, 1)]
@@ -34,9 +34,9 @@ def plain_numpy(X: np.ndarray, y: np.ndarray, n_nodes: int, n_selected: int = 10
 @click.option("--inputs", default=784)
 @click.option("--nodes", default=10_000)
 @click.option("--repeats", default=5)
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Write every round's figures here.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="File for the figures of every round.")
 def fit(samples: int, inputs: int, nodes: int, repeats: int, file: Path | None) -> None:
-    """Fit on local threads and on two processes, against W @ X.T with all of BLAS's threads and plain NumPy."""
+    """Compare fits on local threads and two processes with W @ X.T on all BLAS threads, and with plain NumPy."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((samples, inputs), dtype=np.float32)
     y = np.arange(samples) % 2
@@ -75,7 +75,7 @@ def fit(samples: int, inputs: int, nodes: int, repeats: int, file: Path | None) 
     finally:
         shutil.rmtree(folder)
     figures = report(
-        f"{samples} samples x {inputs} inputs, {nodes} nodes, two classes, NumPy input, store on local disk",
+        f"{samples} samples x {inputs} features, {nodes} nodes, two classes, NumPy input, store on local disk",
         seconds,
         [
             Ratio("fit, store", "W @ X.T", 1.5),
@@ -90,5 +90,5 @@ def fit(samples: int, inputs: int, nodes: int, repeats: int, file: Path | None) 
     for process, blocks in evidence["processes"]["blocks_by_process"].items():
         read, peak = (evidence["processes"][f"{what}_by_process"][process] for what in ("bytes_read", "peak_bytes"))
         click.echo(f"worker {process}: {blocks} blocks, {format_bytes(read)} read, VmHWM {format_bytes(peak)}")
-    click.echo(f"this process, with the plain NumPy: VmHWM {format_bytes(peak_bytes())}")
+    click.echo(f"this process, which also ran plain NumPy: VmHWM {format_bytes(peak_bytes())}")
     save(figures | {"evidence": evidence}, file)

@@ -1,4 +1,4 @@
-"""Labels from tables against labels from exact sums, on every pair of MNIST's digits."""
+"""Compare labels from tables with labels from exact sums, for every pair of MNIST's digits."""
 
 import gzip
 from itertools import combinations
@@ -26,9 +26,9 @@ def read_idx(folder: Path, name: str) -> np.ndarray:
 @click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--nodes", default=10_000)
 @click.option("--normalize", type=click.Choice(["none", "sample", "feature"]), default="none")
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Write every pair's figures here.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="File for the figures of every pair.")
 def labels(folder: Path, nodes: int, normalize: str, file: Path | None) -> None:
-    """Fit all pairs of digits in FOLDER (IDX files), and label all test images both ways."""
+    """Fit all pairs of digits in FOLDER (IDX files), and label all test images by tables and by exact sums."""
     images, digits = read_idx(folder, "train-images-idx3-ubyte"), read_idx(folder, "train-labels-idx1-ubyte")
     tests = read_idx(folder, "t10k-images-idx3-ubyte")
     images, tests = images.reshape(len(images), -1), tests.reshape(len(tests), -1)

@@ -1,4 +1,4 @@
-"""Timing of several pieces of work in turn, and the table and JSON that come of it."""
+"""Time several functions in alternation, and report the results as a table and as JSON."""
 
 import json
 import platform
@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Ratio:
-    """A figure: how many times the time of ``base`` the work of ``name`` takes, and what it may be at most or least."""
+    """The time of ``name`` divided by the time of ``base``, and its upper or lower limit."""
 
     name: str
     base: str
@@ -23,7 +23,7 @@ class Ratio:
     at_least: float | None = None
 
     def verdict(self, figure: float) -> str:
-        """The limit, and whether the figure keeps it."""
+        """Text of the limit, and whether the figure meets it."""
         if self.at_least is not None:
             return f"at least {self.at_least:g}  {'ok' if figure >= self.at_least else 'MISSED'}"
         if self.limit is not None:
@@ -32,9 +32,9 @@ class Ratio:
 
 
 def in_turn(work: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each piece, taken in turn so that a busy spell of the machine falls on all of them.
+    """Seconds of each function; they alternate, so that other load on the machine affects all of them.
 
-    One round before the first counts for nothing: it loads libraries and fills caches.
+    A first round is not counted, because it loads libraries and fills caches.
     """
     seconds: dict[str, list[float]] = {name: [] for name in work}
     for round_ in range(repeats + 1):
@@ -47,7 +47,7 @@ def in_turn(work: Mapping[str, Callable[[], object]], repeats: int) -> dict[str,
 
 
 def report(title: str, seconds: Mapping[str, list[float]], ratios: Sequence[Ratio]) -> dict[str, Any]:
-    """Print medians and ratios, each ratio taken within its round; return them for the JSON."""
+    """Print medians and ratios, each ratio within one round, and return them for the JSON."""
     click.echo(f"{title}\nPython {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}\n")
     click.echo(f"{'':40}{'median s':>10}")
     for name, times in seconds.items():
@@ -55,7 +55,7 @@ def report(title: str, seconds: Mapping[str, list[float]], ratios: Sequence[Rati
     click.echo(f"\n{'':64}{'ratio':>10}{'lowest':>10}{'highest':>10}   limit")
     rows = []
     for ratio in ratios:
-        each = [mine / its for mine, its in zip(seconds[ratio.name], seconds[ratio.base], strict=True)]
+        each = [time_ / base for time_, base in zip(seconds[ratio.name], seconds[ratio.base], strict=True)]
         middle = statistics.median(each)
         figures = "".join(f"{figure:10.3g}" for figure in (middle, min(each), max(each)))
         click.echo(f"{f'{ratio.name} / {ratio.base}':64}{figures}   {ratio.verdict(middle)}")
@@ -64,7 +64,7 @@ def report(title: str, seconds: Mapping[str, list[float]], ratios: Sequence[Rati
 
 
 def save(figures: Any, file: Path | None) -> None:
-    """Write figures as JSON, if a file is named."""
+    """Write figures as JSON, if a file is given."""
     if file:
         file.write_text(json.dumps(figures, indent=1, default=str) + "\n")
         click.echo(f"\nwrote {file}")

@@ -1,4 +1,4 @@
-"""The paper's experiment, against as many fits and scorings as one would write them in NumPy."""
+"""The paper's experiment compared with the same number of networks in plain NumPy."""
 
 import tempfile
 import time
@@ -22,9 +22,9 @@ TIMED_PAIRS = ((0, 1), (3, 8), (4, 9))
 @click.argument("dataset", type=click.Choice(["mnist", "fashion_mnist"]))
 @click.option("--data", type=click.Path(exists=True), help="Folder of the IDX files.")
 @click.option("--seeds", default=10)
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Write the figures here.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="File for the figures.")
 def reproduce(dataset: str, data: str | None, seeds: int, file: Path | None) -> None:
-    """All 45 pairs under both criteria, against that many networks in plain NumPy (three are timed)."""
+    """Compare all 45 pairs and both criteria with as many networks in plain NumPy (three are timed)."""
     images = read_images(dataset, data)
     each = [_timed_network(images, pair, i) for i, pair in enumerate(TIMED_PAIRS)]
     with tempfile.TemporaryDirectory(prefix="fxdask-bench-") as folder:
@@ -35,7 +35,7 @@ def reproduce(dataset: str, data: str | None, seeds: int, file: Path | None) -> 
     plain = sum(each) / len(each) * n_networks
     verdict = "ok" if plain / seconds >= AT_LEAST else "MISSED"
     click.echo(f"{n_networks} networks of {N_NODES:,} nodes on {images.facts.title}")
-    click.echo(f"  fxdask {seconds:.1f} s, data read and results written")
+    click.echo(f"  fxdask {seconds:.1f} s, including reading and writing")
     click.echo(f"  plain NumPy {', '.join(f'{one:.1f}' for one in each)} s a network, {plain:,.0f} s for all of them")
     click.echo(f"  ratio {plain / seconds:.1f}, at least {AT_LEAST}  {verdict}")
     for process, work in result.results.facts["processes"].items():
@@ -64,7 +64,7 @@ def _timed_network(images: Any, pair: tuple[int, int], seed: int) -> float:
 
 
 def plain_network(train: list[np.ndarray], test: list[np.ndarray], seed: int) -> float:
-    """One network of the extended criterion, fitted and scored: the share of right labels."""
+    """Fit and score one network of the extended criterion -> the share of correct labels."""
     rng = np.random.default_rng(seed)
     weights = rng.standard_normal((N_NODES, train[0].shape[1]), dtype=np.float32)
     values = [weights @ _normalized(images).T for images in train]
@@ -79,11 +79,11 @@ def plain_network(train: list[np.ndarray], test: list[np.ndarray], seed: int) ->
     chosen = [np.argsort(-(difference**2 / variance - np.log(2 * s**2 / variance)))[:N_SELECTED] for s in spread]
     correct = 0
     for k, images in enumerate(test):
-        prepared = _normalized(images)
+        preprocessed = _normalized(images)
         scores = []
         for j in (0, 1):
             nodes = chosen[j]
-            points = (weights[nodes] @ prepared.T).astype(float) + (shift[nodes, None] if k else 0)
+            points = (weights[nodes] @ preprocessed.T).astype(float) + (shift[nodes, None] if k else 0)
             trained = values[j][nodes].astype(float) + (shift[nodes, None] if j else 0)
             width = (4 / (3 * trained.shape[1])) ** 0.2 * spread[j][nodes]
             total = np.zeros(len(images))

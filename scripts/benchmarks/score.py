@@ -1,4 +1,4 @@
-"""Scoring store to store, against the time that Dask takes to read the same array and add it up."""
+"""Scoring from store to store, compared with the time that Dask takes to read and sum the same array."""
 
 import multiprocessing
 import shutil
@@ -27,19 +27,19 @@ STANDARD_DEVIATIONS_OFF = 10
 @click.option("--inputs", default=784)
 @click.option("--repeats", default=5)
 @click.option("--compressed", is_flag=True, help="Compress the chunks as Zarr does by default.")
-@click.option("--cluster", is_flag=True, help="On two worker processes instead of two threads.")
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Where to put data and stores.")
-@click.option("--json", "file", type=click.Path(path_type=Path), help="Write every round's figures here.")
+@click.option("--cluster", is_flag=True, help="Use two worker processes instead of two threads.")
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Folder for data and stores.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="File for the figures of every round.")
 def score(  # noqa: PLR0913, PLR0917 - one for each option
     samples: int, inputs: int, repeats: int, compressed: bool, cluster: bool, folder: Path | None, file: Path | None
 ) -> None:
     """Score a test set, and the same set shifted into the tails of every density, from Zarr to Zarr."""
-    with tempfile.TemporaryDirectory(prefix="fxdask-bench-", dir=folder) as place:
-        shift = fit_model(Path(place), inputs)
-        write_samples(Path(place), samples, inputs, shift, compressed=compressed)
-        # A process of its own: its peak memory is that of scoring, not of making the data.
+    with tempfile.TemporaryDirectory(prefix="fxdask-bench-", dir=folder) as path:
+        shift = fit_model(Path(path), inputs)
+        write_samples(Path(path), samples, inputs, shift, compressed=compressed)
+        # A new process, so that its peak memory does not include making the data.
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            seconds, found = pool.apply(measure, (place, repeats, cluster))
+            seconds, found = pool.apply(measure, (path, repeats, cluster))
     where = "two worker processes" if cluster else "threads"
     figures = report(
         f"{samples:,} x {inputs} float32 in Zarr chunks of {format_bytes(4 * inputs * ROWS_PER_CHUNK)}"
@@ -57,7 +57,7 @@ def score(  # noqa: PLR0913, PLR0917 - one for each option
 
 
 def fit_model(folder: Path, n_features: int) -> np.ndarray:
-    """A model of two classes that differ in their spread; returns a shift that takes a sample out of every density."""
+    """Fit two classes that differ in their spread; returns a shift that moves a sample out of every density."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((12_000, n_features), dtype=np.float32)
     X[6_000:] *= 1.1
@@ -68,7 +68,7 @@ def fit_model(folder: Path, n_features: int) -> np.ndarray:
 
 
 def write_samples(folder: Path, n_samples: int, n_features: int, shift: np.ndarray, *, compressed: bool) -> None:
-    """The test set, and the same set shifted."""
+    """Write the test set, and the same set shifted."""
     rng = np.random.default_rng(1)
     settings: dict[str, Any] = {"shape": (n_samples, n_features), "chunks": (ROWS_PER_CHUNK, n_features), "dtype": "f4"}
     if not compressed:
@@ -81,9 +81,9 @@ def write_samples(folder: Path, n_samples: int, n_features: int, shift: np.ndarr
             array[start : start + len(rows)] = rows + moved
 
 
-def measure(place: str, repeats: int, on_cluster: bool) -> tuple[dict[str, list[float]], dict[str, dict]]:
-    """Seconds of each, in turn; and what the scoring processes tell of themselves."""
-    folder = Path(place)
+def measure(path: str, repeats: int, on_cluster: bool) -> tuple[dict[str, list[float]], dict[str, dict]]:
+    """Seconds of each benchmark, and the counters of the scoring processes."""
+    folder = Path(path)
     clf = load(folder / "model.zarr")
     evidence: dict[str, dict] = {}
 

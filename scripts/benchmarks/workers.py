@@ -1,4 +1,4 @@
-"""A scheduler and workers as processes of their own, and what they tell of themselves."""
+"""A scheduler and workers in separate processes, and their counters."""
 
 import os
 import subprocess
@@ -21,16 +21,16 @@ def workers(memory_limit: str, n_workers: int = 2) -> Iterator[Client]:
     """A connected client of one scheduler and single-threaded workers, each under a nanny, on loopback."""
     dask = [sys.executable, "-m", "dask"]
     with tempfile.TemporaryDirectory(prefix="fxdask-bench-") as folder:
-        contact = Path(folder) / "scheduler.json"
+        scheduler_file = Path(folder) / "scheduler.json"
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
-        where = ["--scheduler-file", str(contact), "--no-dashboard"]
-        processes = [subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *where], **quiet)]
+        options = ["--scheduler-file", str(scheduler_file), "--no-dashboard"]
+        processes = [subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *options], **quiet)]
         try:
-            while not (contact.exists() and contact.stat().st_size):
+            while not (scheduler_file.exists() and scheduler_file.stat().st_size):
                 time.sleep(0.1)
-            one = [*dask, "worker", *where, "--nthreads", "1", "--memory-limit", memory_limit]
+            one = [*dask, "worker", *options, "--nthreads", "1", "--memory-limit", memory_limit]
             processes += [subprocess.Popen(one, **quiet) for _ in range(n_workers)]
-            with Client(scheduler_file=str(contact)) as client:
+            with Client(scheduler_file=str(scheduler_file)) as client:
                 client.wait_for_workers(n_workers, timeout=60)
                 client.run(resident_bytes)
                 yield client
@@ -42,7 +42,7 @@ def workers(memory_limit: str, n_workers: int = 2) -> Iterator[Client]:
 
 
 def evidence(client: Client, info: dict, before: dict[str, int]) -> dict:
-    """What scheduler and workers say after a fit, printed and returned."""
+    """Print and return the counters of scheduler and workers after a fit."""
     after = client.run(os.getpid)
     found = {
         "workers_restarted": sorted(set(before.values()) - set(after.values())),
@@ -67,5 +67,5 @@ def evidence(client: Client, info: dict, before: dict[str, int]) -> dict:
 
 
 def process_ids(client: Client) -> dict[str, int]:
-    """Process of every worker, to be compared afterwards."""
+    """Process id of every worker, to detect restarts."""
     return client.run(os.getpid)

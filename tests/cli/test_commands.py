@@ -1,6 +1,6 @@
-"""The command line: words in, exit status, standard output and standard error out.
+"""The command line: exit status, standard output and standard error.
 
-Each exit status is also that of a real process once; the rest runs in this process, which takes less time.
+Each exit status is checked once in a real process; the other tests run in this process, which takes less time.
 """
 
 import json
@@ -27,10 +27,10 @@ def folder(two_blobs, tmp_path):
     return tmp_path
 
 
-def run_apart(folder, *words):
+def run_apart(folder, *arguments):
     """In a process of its own, as a user runs it."""
     return subprocess.run(
-        [sys.executable, "-m", "fxdask", *map(str, words)],
+        [sys.executable, "-m", "fxdask", *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -41,11 +41,12 @@ def run_apart(folder, *words):
 FIT = ("fit", "X.npy", "y.npy", "model.zarr", "--nodes", 200, "--selected", 4)
 
 
-def test_fit_score_info(folder, two_blobs):
+def test_fit_score_and_info_agree_with_python(folder, two_blobs):
     X, y = two_blobs
     fitted = run_apart(folder, *FIT, "--normalize", "feature", "--bandwidth", "scott", "--json")
     assert fitted.returncode == 0, fitted.stderr
     facts = json.loads(fitted.stdout)
+    assert set(facts) == {"store", "inputs", "seed", "parameters", "spreads_from", "classes", "fit"}
     assert facts["parameters"]["n_nodes"] == 200
     assert facts["parameters"]["normalize"] == "feature"
     assert facts["classes"][1]["label"] == 1
@@ -55,20 +56,34 @@ def test_fit_score_info(folder, two_blobs):
     scored = run_here(folder, "score", "model.zarr", "test.zarr", "scored.zarr", "--labels", "truth.npy", "--json")
     assert scored.returncode == 0, scored.stderr
     model = fxdask.load(folder / "model.zarr")
-    assert json.loads(scored.stdout)["accuracy"] == model.score(X[160:], y[160:])
+    result = json.loads(scored.stdout)
+    assert result["accuracy"] == model.score(X[160:], y[160:])
+    assert set(result) == {
+        "store",
+        "samples",
+        "samples_resumed",
+        "seconds",
+        "samples_per_second",
+        "share_decided_by_exact_sums",
+        "chunks_by_process",
+        "bytes_read_by_process",
+        "peak_bytes_by_process",
+        "accuracy",
+        "confusion",
+    }
     assert np.array_equal(zarr.open_group(folder / "scored.zarr")["labels"][:], model.predict(X[160:]))
 
-    told = json.loads(run_here(folder, "info", "model.zarr", "--json").stdout)
-    assert told["inputs"] == 6
-    assert told["parameters"]["bandwidth"] == "scott"
-    assert told["bytes"] > 200 * 6 * 4
-    people = run_here(folder, "info", "model.zarr")
-    assert people.returncode == 0
-    assert "extended_fisher" in people.stdout
-    assert people.stderr == ""
+    info = json.loads(run_here(folder, "info", "model.zarr", "--json").stdout)
+    assert info["inputs"] == 6
+    assert info["parameters"]["bandwidth"] == "scott"
+    assert info["bytes"] > 200 * 6 * 4
+    as_text = run_here(folder, "info", "model.zarr")
+    assert as_text.returncode == 0
+    assert "extended_fisher" in as_text.stdout
+    assert as_text.stderr == ""
 
 
-def test_a_dry_run_shows_the_plan_and_writes_nothing(folder):
+def test_a_dry_run_prints_the_plan_and_writes_nothing(folder):
     before = sorted(folder.iterdir())
     shown = run_here(folder, *FIT, "--dry-run", "--memory-limit", "8GiB")
     assert shown.returncode == 0, shown.stderr
@@ -77,44 +92,44 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(folder):
     assert lines["samples"].strip() == "160"
     assert lines["values held"].strip() == "of all samples"
     assert lines["bytes read"].strip() == "3.8 KiB"
-    told = json.loads(run_here(folder, *FIT, "--dry-run", "--json").stdout)["plan"]
-    assert told["bytes_read"] == 160 * 6 * 4
-    assert 0 < told["bytes_per_task"] < told["bytes_allowed_per_task"]
+    plan = json.loads(run_here(folder, *FIT, "--dry-run", "--json").stdout)["plan"]
+    assert plan["bytes_read"] == 160 * 6 * 4
+    assert 0 < plan["bytes_per_task"] < plan["bytes_allowed_per_task"]
     assert sorted(folder.iterdir()) == before
 
 
-def test_memory_limits(folder):
+def test_invalid_and_small_memory_limits_are_refused(folder):
     wrong = run_here(folder, *FIT, "--memory-limit", "plenty")
     assert wrong.returncode == 2
-    assert "'plenty' is neither a number of bytes nor a text such as 2GiB" in wrong.stderr
-    little = run_here(folder, *FIT, "--memory-limit", "10MiB")
-    assert little.returncode == 1
-    assert "MiB at least but may use 0 B: 0.6 of the limit of 10.0 MiB less the" in little.stderr
-    assert little.stderr.count("\n") == 1
+    assert "'plenty' is neither a number of bytes nor a size such as 2GiB" in wrong.stderr
+    small = run_here(folder, *FIT, "--memory-limit", "10MiB")
+    assert small.returncode == 1
+    assert "MiB at least but may use 0 B: 0.6 of the limit of 10.0 MiB less the" in small.stderr
+    assert small.stderr.count("\n") == 1
     assert not (folder / "model.zarr").exists()
 
 
-def test_info_of_scores(folder):
+def test_info_shows_scores(folder):
     run_here(folder, *FIT)
     run_here(folder, "score", "model.zarr", "test.zarr", "scored.zarr", "--labels", "truth.npy")
-    told = json.loads(run_here(folder, "info", "scored.zarr", "--json").stdout)
-    assert told["samples"] == 80
-    assert told["finished"]
-    assert 0 <= told["accuracy"] <= 1
+    info = json.loads(run_here(folder, "info", "scored.zarr", "--json").stdout)
+    assert info["samples"] == 80
+    assert info["finished"]
+    assert 0 <= info["accuracy"] <= 1
 
 
-def test_info_of_an_unfinished_model(folder):
+def test_info_counts_the_blocks_of_an_unfinished_model(folder):
     run_here(folder, *FIT, "--nodes-per-block", 50)
     group = zarr.open_group(folder / "model.zarr")
     group.attrs["fxdask"] = {**group.attrs["fxdask"], "finished": False}
     (folder / "model.zarr" / "blocks_done" / "c" / "1").unlink()
-    told = json.loads(run_here(folder, "info", "model.zarr", "--json").stdout)
-    assert not told["finished"]
-    assert told["blocks"] == {"done": 3, "of": 4}
+    info = json.loads(run_here(folder, "info", "model.zarr", "--json").stdout)
+    assert not info["finished"]
+    assert info["blocks"] == {"done": 3, "of": 4}
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "sentence"),
+    ("arguments", "status", "message"),
     [
         (("fit", "X.npy"), 2, "Missing argument 'LABELS'"),
         (("fit", "X.npy", "y.npy", "m.zarr", "--nodes", "none"), 2, "'none' is not a valid integer"),
@@ -142,14 +157,14 @@ def test_info_of_an_unfinished_model(folder):
         ),
     ],
 )
-def test_what_goes_wrong_is_said_in_a_line(folder, words, status, sentence):
-    assert_one_line(run_here(folder, *words), status, sentence)
+def test_errors_are_printed_in_one_line(folder, arguments, status, message):
+    assert_one_line(run_here(folder, *arguments), status, message)
     assert not (folder / "m.zarr").exists()
 
 
-def assert_one_line(done, status, sentence):
+def assert_one_line(done, status, message):
     assert done.returncode == status
-    assert sentence in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     if status == 1:
@@ -157,17 +172,17 @@ def assert_one_line(done, status, sentence):
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "sentence"),
+    ("arguments", "status", "message"),
     [
         (("fit", "X.npy"), 2, "Missing argument 'LABELS'"),
         (("info", "nowhere"), 1, "error: there is no fxdask store at"),
     ],
 )
-def test_a_process_ends_with_the_same_status(folder, words, status, sentence):
-    assert_one_line(run_apart(folder, *words), status, sentence)
+def test_a_process_ends_with_the_same_status(folder, arguments, status, message):
+    assert_one_line(run_apart(folder, *arguments), status, message)
 
 
-def test_a_second_fit_needs_leave_to_overwrite(folder):
+def test_another_fit_needs_the_overwrite_option(folder):
     run_here(folder, *FIT)
     other = run_here(folder, *FIT, "--seed", 5)
     assert other.returncode == 1
@@ -176,18 +191,18 @@ def test_a_second_fit_needs_leave_to_overwrite(folder):
     assert fxdask.load(folder / "model.zarr").seed_ == 5
 
 
-def test_logging(folder):
+def test_verbose_logs_and_quiet_does_not(folder):
     silent = run_apart(folder, *FIT, "--quiet")
     assert silent.stderr == ""
-    told = run_here(folder, *FIT, "--overwrite", "--quiet", "--verbose")
-    assert "fxdask.workflows.fit: fitting 200 nodes in 1 blocks" in told.stderr
+    verbose = run_here(folder, *FIT, "--overwrite", "--quiet", "--verbose")
+    assert "fxdask.workflows.fit: fitting 200 nodes in 1 blocks" in verbose.stderr
 
 
-def test_a_progress_bar_in_a_terminal(folder):
-    """On a real pseudo-terminal, because the bar is drawn for nobody else."""
-    words = [sys.executable, "-m", "fxdask", *map(str, FIT), "--nodes-per-block", "50"]
+def test_a_terminal_shows_a_progress_bar(folder):
+    """The test needs a real pseudo-terminal, because the bar is drawn only on a terminal."""
+    command = [sys.executable, "-m", "fxdask", *map(str, FIT), "--nodes-per-block", "50"]
     watched, terminal = pty.openpty()
-    process = subprocess.Popen(words, cwd=folder, stdout=subprocess.DEVNULL, stderr=terminal)
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=terminal)
     os.close(terminal)
     seen = b""
     while True:

@@ -1,4 +1,4 @@
-"""A cluster whose workers get SIGKILL, again and again, while they hold a task."""
+"""Killing the workers of a cluster while they run tasks."""
 
 import math
 import os
@@ -12,7 +12,7 @@ from distributed import Client
 
 
 class Killer(threading.Thread):
-    """Kills a worker that holds a task every two seconds or so, as a seed says, and no more than so many."""
+    """Kills a worker that runs a task about every two seconds, a limited number of times; a seed makes the choices."""
 
     def __init__(self, address, seed, seconds=2.0, at_most=math.inf):
         super().__init__(daemon=True)
@@ -22,17 +22,17 @@ class Killer(threading.Thread):
         self._stop_now = threading.Event()
 
     def run(self):
-        def held(dask_worker):  # an inner function travels whole: workers do not have this module
+        def running(dask_worker):  # an inner function is pickled by value; workers cannot import this module
             return os.getpid(), len(dask_worker.state.executing)
 
         with Client(self.address, set_as_default=False) as client:
-            pause = self.seconds / 4  # the first one early, so that short work does not get away
+            pause = self.seconds / 4  # the first kill is early, so that short jobs get one too
             while self.kills < self.at_most and not self._stop_now.wait(pause):
                 pause = self.seconds * self.random.uniform(0.75, 1.25)
-                found = client.run(held, on_error="ignore").values()
-                holding = sorted(pid for pid, n_held in found if n_held)
-                if holding:
-                    os.kill(self.random.choice(holding), signal.SIGKILL)
+                found = client.run(running, on_error="ignore").values()
+                busy = sorted(pid for pid, n_running in found if n_running)
+                if busy:
+                    os.kill(self.random.choice(busy), signal.SIGKILL)
                     self.kills += 1
 
     def __enter__(self):
@@ -46,7 +46,7 @@ class Killer(threading.Thread):
 
 @contextmanager
 def timed(name, at_least=0):
-    """Prints how long something took; what is over too soon shows nothing, so it fails."""
+    """Print the duration; fail if it is too short for the test to be meaningful."""
     started = time.perf_counter()
     yield
     seconds = time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Real schedulers and workers, as processes of their own."""
+"""Real schedulers and workers, each in its own process."""
 
 import os
 import subprocess
@@ -12,11 +12,11 @@ from distributed import Client
 
 @contextmanager
 def dask_processes(folder, n_workers=2, certificates=None, security=None, before_worker=(), nanny=None, **environment):
-    """A scheduler and workers started by Dask's own commands on loopback; yields the scheduler's address.
+    """Start a scheduler and workers with Dask's commands on loopback; yields the scheduler's address.
 
-    With certificates (ca, cert, key) both speak TLS only; ``security`` is then what asks them whether they are there.
-    ``before_worker`` are words of a command that runs the workers; ``nanny`` is the memory limit of workers that get a
-    new process when theirs dies.
+    With ``certificates`` (ca, cert, key) both use TLS only, and ``security`` is needed for the client that waits for
+    them. ``before_worker`` is a command prefix for the workers. ``nanny`` is the memory limit of workers that a nanny
+    restarts when they die.
     """
     contact = folder / "scheduler.json"
     env = {**os.environ, **environment}
@@ -60,7 +60,7 @@ def dask_processes(folder, n_workers=2, certificates=None, security=None, before
             address = probe.scheduler.address
         yield address
     finally:
-        # The worker of a nanny that is killed notices, and ends itself.
+        # A worker whose nanny is killed ends itself.
         for process in reversed(processes):
             process.kill()
             process.wait()

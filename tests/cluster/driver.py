@@ -1,4 +1,4 @@
-"""What runs on the host of a client, as a program of its own: ``driver.py JOB SCHEDULER ...``; prints JSON."""
+"""A program for the host of the client: ``driver.py JOB SCHEDULER ...``; prints JSON."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ SECONDS_TO_BE_BUSY = 120
 
 
 def done_files(folder):
-    """One file for each block of a model, or chunk of labels, that is done in a folder."""
+    """The marker of each finished block, and the file of each finished chunk of labels, in a folder."""
     found = (file for name in ("blocks_done", "labels") for file in Path(folder).rglob(f"{name}/c/*"))
     return [file for file in found if file.name.isdigit()]
 
@@ -28,9 +28,9 @@ def wait_for_workers(address, count):
 
 
 def wait_until_busy(address, host, folder, count):
-    """Until so much is done, and the worker at a host holds a task -> its process."""
+    """Wait until ``count`` files are done and the worker at a host runs a task; return the worker's process id."""
 
-    def held(dask_worker):
+    def running(dask_worker):
         import os
 
         return dask_worker.ip, os.getpid(), len(dask_worker.state.executing)
@@ -40,15 +40,15 @@ def wait_until_busy(address, host, folder, count):
         while len(done_files(folder)) < int(count) and time.monotonic() < deadline:
             time.sleep(0.02)
         while time.monotonic() < deadline:
-            for ip, pid, n_held in client.run(held, on_error="ignore").values():
-                if ip == host and n_held:
+            for ip, pid, n_running in client.run(running, on_error="ignore").values():
+                if ip == host and n_running:
                     return pid
             time.sleep(0.02)
-    raise TimeoutError(f"the worker at {host} held no task")
+    raise TimeoutError(f"the worker at {host} ran no task within {SECONDS_TO_BE_BUSY} s")
 
 
 def score(address, model, samples, out):
-    """Chunks are scored one by one, so that few samples make many tasks."""
+    """Score with one task per chunk, so that few samples make many tasks."""
     score_plan.BYTES_PER_TASK = 1
     with connected(address):
         found = asdict(batch_score(model, samples, out))

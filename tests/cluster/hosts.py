@@ -1,4 +1,4 @@
-"""Hosts with a network of their own: network namespaces of this machine, joined by a bridge that can drop each one."""
+"""Hosts with separate networks: network namespaces of this machine, connected by a bridge that can drop each one."""
 
 import os
 import shutil
@@ -11,13 +11,13 @@ from secrets import token_hex
 
 import pytest
 
-# Processes tell by the host's name where they run.
+# Telemetry names a process by its host name, so each namespace gets its own.
 AS_HOST = 'hostname "$0" && exec "$@"'
 BRIDGE = "bridge0"
 
 
 def run(*words):
-    """A command that must succeed, and what it prints."""
+    """Run a command that must succeed, and return its output."""
     done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.stderr.strip()}"
     return done.stdout
@@ -25,26 +25,26 @@ def run(*words):
 
 @cache
 def why_no_namespaces():
-    """One sentence on what this machine lacks for hosts of one's own, or nothing."""
+    """Why this machine cannot make network namespaces, in one sentence; None if it can."""
     if os.geteuid() != 0:
-        return "hosts with a network of their own are network namespaces, which only root can make"
+        return "network namespaces can be made only by root"
     missing = [name for name in ("ip", "unshare", "hostname") if shutil.which(name) is None]
     if missing:
-        return f"hosts with a network of their own need the commands {', '.join(missing)}, which are not installed"
+        return f"network namespaces need the commands {', '.join(missing)}, which are not installed"
     try:
         with network("one", "two"):
             return None
     except AssertionError as error:
-        return f"this machine does not let root make network namespaces: {error}"
+        return f"root cannot make network namespaces on this machine: {error}"
 
 
 def needs_namespaces():
-    """A mark for tests that need such hosts."""
+    """A marker for tests that need network namespaces."""
     return pytest.mark.skipif(why_no_namespaces() is not None, reason=str(why_no_namespaces()))
 
 
 class Network:
-    """Hosts by name, each with one cable to one bridge."""
+    """Hosts by name, each connected to one bridge."""
 
     def __init__(self, names):
         self.mark = f"fxdask-{os.getpid()}-{token_hex(3)}"
@@ -54,7 +54,7 @@ class Network:
         return f"{self.mark}-{host}"
 
     def address(self, host):
-        return f"192.0.2.{self.names.index(host) + 1}"  # a range for examples, which no real network has
+        return f"192.0.2.{self.names.index(host) + 1}"  # a range reserved for examples
 
     def port(self, host):
         return f"port{self.names.index(host)}"
@@ -65,29 +65,29 @@ class Network:
         run("ip", "-n", bridge, "link", "add", BRIDGE, "type", "bridge", "forward_delay", 0)
         run("ip", "-n", bridge, "link", "set", BRIDGE, "up")
         for host in self.names:
-            there = self.namespace(host)
-            run("ip", "netns", "add", there)
+            namespace = self.namespace(host)
+            run("ip", "netns", "add", namespace)
             cable = ("link", "add", "eth0", "type", "veth", "peer", "name", self.port(host), "netns", bridge)
-            run("ip", "-n", there, *cable)
-            run("ip", "-n", there, "address", "add", f"{self.address(host)}/24", "dev", "eth0")
+            run("ip", "-n", namespace, *cable)
+            run("ip", "-n", namespace, "address", "add", f"{self.address(host)}/24", "dev", "eth0")
             for device in ("lo", "eth0"):
-                run("ip", "-n", there, "link", "set", device, "up")
-            self.mend(host)
+                run("ip", "-n", namespace, "link", "set", device, "up")
+            self.reconnect(host)
             run("ip", "-n", bridge, "link", "set", self.port(host), "up")
 
     def cut(self, host):
-        """From now on the bridge drops whatever comes from this host or goes to it; nobody is told."""
+        """Let the bridge drop all packets from and to this host; both ends still see a link."""
         run("ip", "-n", self.namespace("bridge"), "link", "set", self.port(host), "nomaster")
 
-    def mend(self, host):
+    def reconnect(self, host):
         run("ip", "-n", self.namespace("bridge"), "link", "set", self.port(host), "master", BRIDGE)
 
     def unplug(self, host):
-        """Cut off as by a pulled cable: both ends see that their link is down."""
+        """Disconnect the host like a pulled cable: both ends see that the link is down."""
         run("ip", "-n", self.namespace("bridge"), "link", "set", self.port(host), "down")
 
     def on(self, host, *words):
-        """The words of a command as they run on a host, under the host's name."""
+        """The command line that runs a command on a host, with the host's name."""
         inside = ("ip", "netns", "exec", self.namespace(host))
         return [*inside, "unshare", "--uts", "sh", "-c", AS_HOST, host, *map(str, words)]
 
@@ -95,7 +95,7 @@ class Network:
         return subprocess.Popen(self.on(host, *words), **more)
 
     def remove(self):
-        """Every process on the hosts is ended, and with the namespaces go their cables."""
+        """Kill all processes on the hosts and delete the namespaces, which deletes their devices."""
         for host in (*self.names, "bridge"):
             if self.namespace(host) in namespaces():
                 for pid in run("ip", "netns", "pids", self.namespace(host)).split():
@@ -111,7 +111,7 @@ def namespaces():
 
 @contextmanager
 def network(*names):
-    """A network of hosts, which is gone afterwards however that came."""
+    """A network of hosts, which is removed afterwards even if building it or the test fails."""
     made = Network(names)
     try:
         made.build()
@@ -122,7 +122,7 @@ def network(*names):
 
 @contextmanager
 def dask_on(hosts, folder, scheduler, workers, port=8786):
-    """``dask scheduler`` on one host and ``dask worker`` on others, with Dask's own defaults; yields the address."""
+    """``dask scheduler`` on one host and ``dask worker`` on others, with Dask's defaults; yields the address."""
     address = f"tcp://{hosts.address(scheduler)}:{port}"
     processes = []
     try:

@@ -1,4 +1,4 @@
-"""A local S3 server: moto's, which is an emulator, so it shows the protocol and none of the faults of a real one."""
+"""A local S3 server: moto, an emulator that implements the protocol but not the faults of a real server."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def free_port():
 
 @contextmanager
 def s3_server():
-    """The server as a process of its own, with one bucket; yields the environment that leads to it."""
+    """Run the server in its own process; yields the environment variables that clients need."""
     port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
@@ -48,35 +48,35 @@ def answers(port):
     return False
 
 
-class Door:
-    """A port that leads to the server, and can be shut for a while: then connections to it are refused."""
+class Proxy:
+    """A port that forwards to the server and can be closed for a while, so that connections are refused."""
 
     def __init__(self, port):
-        self.inside, self.port, self._open = port, free_port(), None
+        self.server_port, self.port, self._listener = port, free_port(), None
 
     def open(self):
-        inside = self.inside
+        server_port = self.server_port
 
-        class Passage(socketserver.BaseRequestHandler):
+        class Forwarding(socketserver.BaseRequestHandler):
             def handle(self):
-                with socket.create_connection(("127.0.0.1", inside)) as there:
-                    back = threading.Thread(target=carry, args=(there, self.request), daemon=True)
-                    back.start()
-                    carry(self.request, there)
-                    back.join()
+                with socket.create_connection(("127.0.0.1", server_port)) as server:
+                    replies = threading.Thread(target=forward, args=(server, self.request), daemon=True)
+                    replies.start()
+                    forward(self.request, server)
+                    replies.join()
 
         socketserver.ThreadingTCPServer.allow_reuse_address = True
-        self._open = socketserver.ThreadingTCPServer(("127.0.0.1", self.port), Passage)
-        self._open.daemon_threads = True
-        self._open.block_on_close = False
-        threading.Thread(target=self._open.serve_forever, args=(0.05,), daemon=True).start()
+        self._listener = socketserver.ThreadingTCPServer(("127.0.0.1", self.port), Forwarding)
+        self._listener.daemon_threads = True
+        self._listener.block_on_close = False
+        threading.Thread(target=self._listener.serve_forever, args=(0.05,), daemon=True).start()
 
-    def shut(self):
-        self._open.shutdown()
-        self._open.server_close()
+    def close(self):
+        self._listener.shutdown()
+        self._listener.server_close()
 
 
-def carry(source, target):
+def forward(source, target):
     with suppress(OSError):
         while data := source.recv(65536):
             target.sendall(data)
@@ -84,5 +84,5 @@ def carry(source, target):
 
 
 def files():
-    """The server's objects, as a file system that remembers nothing."""
+    """The server's objects as a file system without a cache."""
     return s3fs.S3FileSystem(use_listings_cache=False)

@@ -1,4 +1,4 @@
-"""A SLURM site of one's own on loopback: daemons that take their key, configuration and state from one folder."""
+"""A private SLURM site on loopback: all daemons have their key, configuration and state in one folder."""
 
 import os
 import re
@@ -15,7 +15,7 @@ import pytest
 
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel")
 N_NODES = 2
-# The machine's own cores and memory do not matter (config_overrides): a node is what is written here.
+# With config_overrides the nodes have the cores and memory given here, whatever the machine has.
 CONFIGURATION = """
 ClusterName=fxdask
 SlurmctldHost={machine}(127.0.0.1)
@@ -49,28 +49,28 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 
 @cache
 def why_no_slurm():
-    """One sentence on what this machine lacks for a site of one's own, or nothing."""
+    """Why this machine cannot run a SLURM site, in one sentence; None if it can."""
     missing = [name for name in NEEDED if shutil.which(name, path=_path()) is None]
     if missing:
         return f"a SLURM site needs the commands {', '.join(missing)}, which are not installed"
-    return None if os.geteuid() == 0 else "a SLURM site is started here by root only"
+    return None if os.geteuid() == 0 else "a SLURM site can be started only by root"
 
 
 def needs_slurm():
-    """A mark for tests that need such a site."""
+    """A marker for tests that need a SLURM site."""
     return pytest.mark.skipif(why_no_slurm() is not None, reason=str(why_no_slurm()))
 
 
 def _path():
-    """Where daemons are looked for too, whatever the caller's PATH."""
+    """The caller's PATH and the folders that usually hold daemons."""
     return os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 
 
 @contextmanager
 def slurm_site(folder):
-    """A controller and two nodes of four CPUs each, all on this machine.
+    """Run a controller and two nodes of four CPUs each, all on this machine.
 
-    Yields the environment variables with which ``sbatch`` and the like, and programs that call them, find this site.
+    Yields the environment variables that ``sbatch``, ``squeue`` and ``scancel`` need to find this site.
     """
     folder = Path(folder)
     site = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": _path()}
@@ -94,12 +94,12 @@ def slurm_site(folder):
 
 
 def jobs(site, *words):
-    """Jobs that run or wait, one line each, as SLURM's own command tells them; or as other words ask for them."""
+    """Running and waiting jobs, one line each; ``words`` replace the options of ``squeue``."""
     return command(site, "squeue", "--noheader", *(words or ("--format", "%A %j %T %N %M"))).splitlines()
 
 
 def finished_jobs(site):
-    """Jobs that have ended, one line each: id, user, name, state, times, nodes."""
+    """Ended jobs, one line each: id, user, name, state, times, nodes."""
     file = Path(site["SLURM_CONF"]).parent / "finished"
     return file.read_text().splitlines() if file.exists() else []
 
@@ -129,13 +129,13 @@ def _configure(site, folder):
 
 
 def _no_cgroups(site):
-    """Control groups are not for a test to touch: none in new versions, in old ones what does nothing unless asked."""
+    """The plugin without control groups; versions before 24 lack "disabled" and do nothing with "cgroup/v1"."""
     major = int(re.search(r"(\d+)\.", command(site, "slurmd", "-V"))[1])
     return "disabled" if major >= 24 else "cgroup/v1"
 
 
 def _free_ports(count):
-    """Ports that nobody has now; all are held until the last is known, so that they differ."""
+    """Free ports; all are kept open until the last one is known, so that they differ."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
         return [one.getsockname()[1] for one in held]
@@ -147,7 +147,7 @@ def _free_ports(count):
 def _munged(folder):
     files = {"socket": "munge.socket", "key-file": "munge.key", "log-file": "munge.log"}
     files |= {"pid-file": "munge.pid", "seed-file": "munge.seed"}
-    # Forced, as it would refuse a folder below one that anybody may write to, as a temporary one is.
+    # munged refuses folders below a world-writable one such as the temporary folder, unless forced.
     return ["munged", "--foreground", "--force", *(f"--{name}={folder / file}" for name, file in files.items())]
 
 
@@ -179,12 +179,12 @@ def _idle_nodes(site):
 def _wait_for(condition, what, folder):
     deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come; logs are in {folder}"
+        assert time.monotonic() < deadline, f"waited 60 s for {what}; logs are in {folder}"
         time.sleep(0.1)
 
 
 def _end_jobs(site, folder):
-    """Those that a test has left, so that no process of theirs stays behind."""
+    """Cancel the jobs that a test has left, and wait until they have ended."""
     for job in jobs(site, "--format", "%A"):
         command(site, "scancel", job)
     _wait_for(lambda: not jobs(site), "the end of all jobs", folder)

@@ -1,4 +1,4 @@
-"""Fits and scorings while workers are killed: they finish, and with the same values."""
+"""Fits and scorings whose workers are killed finish with the same values."""
 
 import math
 
@@ -17,10 +17,9 @@ from .conftest import dask_processes
 
 @pytest.fixture(scope="module")
 def size(request):
-    """How much of it; how many kills that must take; the seconds that it must last undisturbed; how many kills at most.
+    """(scale of the job, kills at least, seconds at least without kills, kills at most)
 
-    Two are enough for a short run: a slow machine that starts a worker in more time than passes between kills would
-    get on with nothing else.
+    A short run has two kills at most: on a slow machine a worker takes longer to start than passes between two kills.
     """
     return (1.0, 8, 20, math.inf) if request.config.getoption("--full") else (0.08, 1, 0, 2)
 
@@ -52,10 +51,12 @@ def undisturbed_fit(address, fit_data, network, size, tmp_path_factory):
         return FisherNetworkClassifier(**network, store=store).fit(*fit_data)
 
 
-def test_a_fit_under_fire(address, fit_data, network, undisturbed_fit, tmp_path, chaos_seed, size):
+def test_a_fit_whose_workers_are_killed_gives_the_same_values(
+    address, fit_data, network, undisturbed_fit, tmp_path, chaos_seed, size
+):
     with Client(address), Killer(address, chaos_seed, at_most=size[3]) as killer, timed("disturbed fit"):
         clf = FisherNetworkClassifier(**network, store=tmp_path / "model.zarr").fit(*fit_data)
-    print(f"seed {chaos_seed}: {killer.kills} kills of workers that held a task")
+    print(f"seed {chaos_seed}: {killer.kills} kills of workers that ran a task")
     assert killer.kills >= size[1]
     assert np.array_equal(clf.divergences_, undisturbed_fit.divergences_)
     assert np.array_equal(clf.selected_nodes_, undisturbed_fit.selected_nodes_)
@@ -66,7 +67,7 @@ def test_a_fit_under_fire(address, fit_data, network, undisturbed_fit, tmp_path,
 
 @pytest.fixture(scope="module")
 def scoring(address, size, tmp_path_factory):
-    """A model whose kernels are all summed, so that scoring takes its time, and a test set of many chunks."""
+    """A model with exact densities, so that scoring takes long, and a test set of many chunks."""
     folder = tmp_path_factory.mktemp("score")
     rng = np.random.default_rng(1)
     X = rng.standard_normal((int(300_000 * size[0]), 20), dtype=np.float32)
@@ -91,11 +92,13 @@ def undisturbed_scores(address, scoring, size, tmp_path_factory):
             return scored(scoring, tmp_path_factory.mktemp("undisturbed") / "scored.zarr")
 
 
-def test_a_scoring_under_fire(address, scoring, undisturbed_scores, tmp_path, monkeypatch, chaos_seed, size):
+def test_a_scoring_whose_workers_are_killed_gives_the_same_values(
+    address, scoring, undisturbed_scores, tmp_path, monkeypatch, chaos_seed, size
+):
     monkeypatch.setattr(score_plan, "BYTES_PER_TASK", 1)
     with Client(address), Killer(address, chaos_seed, at_most=size[3]) as killer, timed("disturbed scoring"):
         got = scored(scoring, tmp_path / "scored.zarr")
-    print(f"seed {chaos_seed}: {killer.kills} kills of workers that held a task")
+    print(f"seed {chaos_seed}: {killer.kills} kills of workers that ran a task")
     assert killer.kills >= size[1]
     for mine, theirs in zip(got, undisturbed_scores, strict=True):
         assert np.array_equal(mine, theirs)

@@ -1,4 +1,4 @@
-"""The same calls on worker processes: the blocks run there, and the bytes are the same."""
+"""Calls on worker processes: the blocks run there and write the same bytes as local threads."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def reference(tmp_path_factory):
 
 
 def worker_processes(client):
-    """The processes of the cluster's workers, named as a fit names those that computed its blocks."""
+    """The names of the workers' processes, as in the telemetry of a fit."""
     found = client.run(lambda: (__import__("socket").gethostname(), os.getpid()))
     return {f"{host}:{process}" for host, process in found.values()}
 
@@ -65,20 +65,20 @@ def test_blocks_run_on_the_workers_and_write_the_same_bytes(client, data, refere
     ran = clf.fit_info_["blocks_by_process"]
     assert set(ran) <= worker_processes(client)
     assert sum(ran.values()) == 10
-    assert len(ran) == 2, "both workers had work"
+    assert len(ran) == 2, "both workers ran blocks"
     assert np.array_equal(clf.divergences_, threaded.divergences_)
     assert chunk_files(tmp_path / "model.zarr") == chunk_files(reference_store)
     assert "samples" not in zarr.open_group(tmp_path / "model.zarr")
 
 
-def test_without_a_store_results_return_through_the_graph(client, data, reference):
+def test_a_fit_without_a_store_returns_its_results_through_the_graph(client, data, reference):
     clf = FisherNetworkClassifier(**PARAMETERS).fit(data, Y)
     assert set(clf.fit_info_["blocks_by_process"]) <= worker_processes(client)
     assert np.array_equal(clf.divergences_, reference[0].divergences_)
     assert np.array_equal(clf.predict_log_proba(X), reference[0].predict_log_proba(X))
 
 
-def test_scoring_and_responses_on_the_workers(client, data, reference, tmp_path):
+def test_scoring_and_responses_on_workers_equal_those_on_threads(client, data, reference, tmp_path):
     threaded, store = reference
     result = fxdask.batch_score(store, data, tmp_path / "scored.zarr")
     if not isinstance(data, np.ndarray):
@@ -91,8 +91,8 @@ def test_scoring_and_responses_on_the_workers(client, data, reference, tmp_path)
 
 
 @pytest.mark.full
-def test_scoring_outlives_a_killed_worker(reference, tmp_path):
-    """A worker gets a real SIGKILL while it scores; the other does the rest, and the labels are all there."""
+def test_scoring_finishes_after_a_worker_was_killed(reference, tmp_path):
+    """One of two workers gets SIGKILL while it scores; the other one finishes, and no label is missing."""
     threaded, store = reference
     big = np.tile(X, (40, 1))
     zarr.create_array(tmp_path / "X.zarr", data=big, chunks=(300, 20))
@@ -123,7 +123,7 @@ def test_scoring_outlives_a_killed_worker(reference, tmp_path):
 
 
 def test_samples_are_not_embedded_in_the_graph(client, caplog):
-    """Dask warns of a graph above 10 MB: these samples alone are 24."""
+    """Dask warns of a graph above 10 MB, and these samples have 24 MB."""
     wide = np.random.default_rng(1).standard_normal((1_500, 4_000)).astype(np.float32)
     with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
         warnings.simplefilter("error")
@@ -132,7 +132,7 @@ def test_samples_are_not_embedded_in_the_graph(client, caplog):
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_bad_samples_on_the_workers(client, lazy, tmp_path):
+def test_workers_refuse_samples_with_nan(client, lazy, tmp_path):
     spoilt = X.copy()
     spoilt[1_400, 3] = np.nan
     data = da.from_array(spoilt, chunks=(333, 7)) if lazy else spoilt
@@ -141,7 +141,7 @@ def test_bad_samples_on_the_workers(client, lazy, tmp_path):
     assert not (tmp_path / "m.zarr").exists()
 
 
-def test_nothing_is_written_after_an_error_on_the_workers(client, tmp_path):
+def test_no_files_remain_after_an_error_on_the_workers(client, tmp_path):
     wide = np.random.default_rng(1).standard_normal((6_000, 2_000)).astype(np.float32)
     clf = FisherNetworkClassifier(40, 2).fit(wide[:60], Y[:60])
     wide[0, 0] = np.nan
@@ -152,14 +152,14 @@ def test_nothing_is_written_after_an_error_on_the_workers(client, tmp_path):
         assert sorted(path.name for path in tmp_path.iterdir()) == ["X.zarr"]
 
 
-def test_a_failed_fit_takes_nothing_of_the_clients_other_data_with_it(client, tmp_path):
+def test_a_failed_fit_does_not_cancel_other_work_of_the_client(client, tmp_path):
     kept = client.persist(da.ones((200, 4), chunks=(20, 4)) + 1)
     zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(200, 20))
     chunk = tmp_path / "X.zarr" / "c" / "3" / "0"
     clf = FisherNetworkClassifier(2_000, 2, nodes_per_block=50, store=tmp_path / "m.zarr")
     whole = chunk.read_bytes()
     chunk.write_bytes(whole[:-9])
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever Zarr says of a corrupt chunk
+    with pytest.raises(Exception):  # noqa: B017, PT011 - Zarr decides which error a damaged chunk raises
         clf.fit(tmp_path / "X.zarr", Y)
     assert kept.sum().compute() == 1_600
     chunk.write_bytes(whole)
@@ -167,7 +167,7 @@ def test_a_failed_fit_takes_nothing_of_the_clients_other_data_with_it(client, tm
     assert kept.sum().compute() == 1_600
 
 
-def test_an_interrupted_fit_takes_nothing_of_the_clients_other_data_with_it(client, tmp_path):
+def test_an_interrupted_fit_does_not_cancel_other_work_of_the_client(client, tmp_path):
     kept = client.persist(da.ones((200, 4), chunks=(20, 4)) + 1)
     clf = FisherNetworkClassifier(40_000, 2, nodes_per_block=100, store=tmp_path / "m.zarr", verbose=True)
     np.save(tmp_path / "X.npy", X)
@@ -175,7 +175,7 @@ def test_an_interrupted_fit_takes_nothing_of_the_clients_other_data_with_it(clie
     def interrupt_once_some_blocks_are_done():
         while len(list((tmp_path / "m.zarr" / "blocks_done" / "c").glob("*"))) < 5:
             time.sleep(0.02)
-        for _ in range(3):  # as people do: an interrupt that meets a finalizer is lost
+        for _ in range(3):  # an interrupt during a finalizer is lost, so users press Ctrl-C again
             os.kill(os.getpid(), signal.SIGINT)
             if stopped.wait(1):
                 return
@@ -206,7 +206,7 @@ def test_a_fit_inside_a_task_does_not_wait_for_its_own_cluster(client, reference
     assert np.array_equal(client.submit(inside, X, Y).result(timeout=120), reference[0].divergences_)
 
 
-def test_two_blas_threads_on_the_workers_write_the_same_bytes(reference, tmp_path):
+def test_workers_with_two_blas_threads_write_the_same_bytes(reference, tmp_path):
     with dask_processes(tmp_path, OPENBLAS_NUM_THREADS="2") as address, Client(address) as client:
         threads = client.run(lambda: os.environ["OPENBLAS_NUM_THREADS"])
         assert set(threads.values()) == {"2"}
@@ -214,7 +214,7 @@ def test_two_blas_threads_on_the_workers_write_the_same_bytes(reference, tmp_pat
     assert chunk_files(tmp_path / "model.zarr") == chunk_files(reference[1])
 
 
-def test_a_local_cluster_of_processes(reference, tmp_path):
+def test_a_local_cluster_writes_the_same_bytes(reference, tmp_path):
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
         Client(cluster) as client,
@@ -224,7 +224,7 @@ def test_a_local_cluster_of_processes(reference, tmp_path):
     assert chunk_files(tmp_path / "model.zarr") == chunk_files(reference[1])
 
 
-def test_the_command_line_on_a_cluster(address, reference, tmp_path):
+def test_the_command_line_fits_and_scores_on_a_cluster(address, reference, tmp_path):
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", Y)
 
@@ -241,13 +241,13 @@ def test_the_command_line_on_a_cluster(address, reference, tmp_path):
     assert scored["accuracy"] == reference[0].score(X, Y)
 
 
-def test_nobody_there(monkeypatch):
+def test_an_address_without_a_scheduler_is_refused(monkeypatch):
     monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", 1)
     with pytest.raises(ClusterError, match="no Dask scheduler answers at"), connected("tcp://127.0.0.1:1"):
         pass
 
 
-def test_no_workers(tmp_path):
+def test_a_scheduler_without_workers_is_refused(tmp_path):
     with (
         dask_processes(tmp_path, n_workers=0) as address,
         pytest.raises(ClusterError, match="has no workers; start some with: dask worker"),
@@ -256,15 +256,15 @@ def test_no_workers(tmp_path):
         pass
 
 
-def test_every_worker_is_sent_a_word_while_work_goes_on(client, monkeypatch):
-    """A cable that is cut is noticed some time after the first word that gets no answer, so there must be one."""
+def test_workers_get_keepalives_during_a_computation(client, monkeypatch):
+    """A lost connection is noticed only after a message stays unanswered, so there must be messages."""
 
-    def words(dask_worker):
-        return sum("fxdask-knock" in entry for entry in dask_worker.state.log)
+    def keepalives(dask_worker):
+        return sum("fxdask-keepalive" in entry for entry in dask_worker.state.log)
 
     monkeypatch.setattr(compute_module, "SECONDS_BETWEEN_KEEPALIVES", 0.1)
-    before = client.run(words)
+    before = client.run(keepalives)
     assert compute_module.compute([delayed(time.sleep, pure=False)(1)]) == [None]
-    after = client.run(words)
+    after = client.run(keepalives)
     assert len(after) == 2
     assert all(after[worker] > before[worker] for worker in after)

@@ -1,4 +1,4 @@
-"""Connecting: by address or file, with certificates or without, to workers that can do the work or cannot."""
+"""Connecting by address or scheduler file, with or without TLS, and the checks of the workers."""
 
 import json
 import os
@@ -31,7 +31,7 @@ Y = np.arange(300) % 2
 
 
 def issued(folder, name, authority, **dates):
-    """A certificate for this machine and its key, in files."""
+    """The files of a certificate for this machine and of its key."""
     made = authority.issue_cert("127.0.0.1", "localhost", **dates)
     cert, key = folder / f"{name}-cert.pem", folder / f"{name}-key.pem"
     cert.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
@@ -41,27 +41,27 @@ def issued(folder, name, authority, **dates):
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory):
-    """By name (ca, cert, key): a good set, one of a foreign authority, and an expired one."""
+    """(ca, cert, key) by name: a valid set, two with certificates of another authority, and an expired one."""
     folder = tmp_path_factory.mktemp("certificates")
-    ours, foreign = trustme.CA(), trustme.CA()
-    ours.cert_pem.write_to_path(folder / "ca.pem")
-    foreign.cert_pem.write_to_path(folder / "foreign-ca.pem")
+    own, other = trustme.CA(), trustme.CA()
+    own.cert_pem.write_to_path(folder / "ca.pem")
+    other.cert_pem.write_to_path(folder / "other-ca.pem")
     past = datetime.now(UTC) - timedelta(days=2)
     old = {"not_before": past - timedelta(days=2), "not_after": past}
     return {
-        "good": (folder / "ca.pem", *issued(folder, "good", ours)),
-        "foreign": (folder / "foreign-ca.pem", *issued(folder, "foreign", foreign)),
-        "signed by another": (folder / "ca.pem", *issued(folder, "other", foreign)),
-        "expired": (folder / "ca.pem", *issued(folder, "expired", ours, **old)),
+        "valid": (folder / "ca.pem", *issued(folder, "valid", own)),
+        "of another authority": (folder / "other-ca.pem", *issued(folder, "other", other)),
+        "signed by another authority": (folder / "ca.pem", *issued(folder, "signed", other)),
+        "expired": (folder / "ca.pem", *issued(folder, "expired", own, **old)),
     }
 
 
 @pytest.fixture(scope="module")
 def secured(certificates, tmp_path_factory):
-    ca, cert, key = map(str, certificates["good"])
+    ca, cert, key = map(str, certificates["valid"])
     security = Security(tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
     folder = tmp_path_factory.mktemp("secured")
-    with dask_processes(folder, 1, certificates["good"], security) as address:
+    with dask_processes(folder, 1, certificates["valid"], security) as address:
         yield address
 
 
@@ -69,17 +69,17 @@ def tls(files):
     return dict(zip(("tls_ca_file", "tls_cert", "tls_key"), map(str, files), strict=True))
 
 
-def test_a_good_certificate_works(secured, certificates, tmp_path):
+def test_a_fit_over_tls_gives_the_same_values(secured, certificates, tmp_path):
     assert secured.startswith("tls://")
     want = fxdask.FisherNetworkClassifier(100, 3).fit(X, Y)
-    with connected(secured, **tls(certificates["good"])):
+    with connected(secured, **tls(certificates["valid"])):
         got = fxdask.FisherNetworkClassifier(100, 3, store=tmp_path / "model.zarr").fit(X, Y)
     assert np.array_equal(got.divergences_, want.divergences_)
     assert set(got.fit_info_["blocks_by_process"]) != {f"{os.uname().nodename}:{os.getpid()}"}
 
 
-@pytest.mark.parametrize("name", ["foreign", "signed by another", "expired"])
-def test_other_certificates_are_refused(secured, certificates, monkeypatch, name):
+@pytest.mark.parametrize("name", ["of another authority", "signed by another authority", "expired"])
+def test_invalid_certificates_are_refused(secured, certificates, monkeypatch, name):
     monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", 3)
     with (
         pytest.raises(ClusterError, match=f"no Dask scheduler answers at {secured}"),
@@ -88,62 +88,68 @@ def test_other_certificates_are_refused(secured, certificates, monkeypatch, name
         pass
 
 
-def test_plain_tcp_is_refused(secured, monkeypatch):
+def test_a_tls_scheduler_refuses_plain_tcp(secured, monkeypatch):
     monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", 3)
     plain = secured.replace("tls://", "tcp://")
     with pytest.raises(ClusterError, match=f"no Dask scheduler answers at {plain}"), connected(plain):
         pass
 
 
-@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
-def test_somebody_else_who_takes_the_connection(monkeypatch, says):
+@pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
+def test_a_server_that_is_not_a_scheduler_is_refused(monkeypatch, reply):
     monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", 1)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        heard = []
+        accepted = []
 
         def answer():
-            heard.append(server.accept()[0])
-            heard[0].sendall(says)
+            accepted.append(server.accept()[0])
+            accepted[0].sendall(reply)
 
         threading.Thread(target=answer, daemon=True).start()
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(ClusterError, match=f"no Dask scheduler answers at {address}"), connected(address):
             pass
-        heard[0].close()
+        accepted[0].close()
 
 
-def test_a_plain_address_with_certificates(secured, certificates, monkeypatch):
+def test_a_tcp_address_with_certificates_is_refused_with_a_remedy(secured, certificates, monkeypatch):
     monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", 3)
     plain = secured.replace("tls://", "tcp://")
     with (
-        pytest.raises(ClusterError, match="with TLS files the address begins with tls://"),
-        connected(plain, **tls(certificates["good"])),
+        pytest.raises(ClusterError, match="with TLS files, use an address that begins with tls://"),
+        connected(plain, **tls(certificates["valid"])),
     ):
         pass
 
 
-def test_certificates_from_the_command_line(secured, certificates, tmp_path):
+def test_the_command_line_accepts_certificates(secured, certificates, tmp_path):
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", Y)
     names = ("--tls-ca-file", "--tls-cert", "--tls-key")
-    files = [word for pair in zip(names, map(str, certificates["good"]), strict=True) for word in pair]
+    files = [word for pair in zip(names, map(str, certificates["valid"]), strict=True) for word in pair]
     words = ["fit", "X.npy", "y.npy", "model.zarr", "--nodes", "100", "--selected", "3", "--json", "--quiet"]
     run = run_here(tmp_path, *words, "--scheduler", secured, *files)
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["fit"]["n_blocks"] == 1
 
 
-def test_by_the_file_that_the_scheduler_wrote(tmp_path):
+def test_a_scheduler_file_gives_the_address(tmp_path):
     with dask_processes(tmp_path, 1) as address, connected(scheduler_file=str(tmp_path / "scheduler.json")) as client:
         assert client.scheduler.address == address
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
-        ({"address": "tcp://127.0.0.1:1", "scheduler_file": "file"}, "by its address or by its file, not by both"),
-        ({"address": "tls://127.0.0.1:1", "tls_cert": "file"}, "TLS needs three files, of which tls_ca_file, tls_key"),
-        ({"tls_ca_file": "a", "tls_cert": "b", "tls_key": "c"}, "of no use without the address of a scheduler"),
+        (
+            {"address": "tcp://127.0.0.1:1", "scheduler_file": "file"},
+            "both an address and a scheduler file were given; give only one",
+        ),
+        (
+            {"address": "tls://127.0.0.1:1", "tls_cert": "file"},
+            "TLS needs 3 files but only 1 was given; also give tls_ca_file, tls_key",
+        ),
+        ({"tls_ca_file": "a", "tls_cert": "b", "tls_key": "c"}, "TLS files were given without a scheduler"),
         ({"scheduler_file": "nowhere.json"}, "there is no file nowhere.json"),
         (
             {"address": "tls://127.0.0.1:1", "tls_ca_file": "a", "tls_cert": "b", "tls_key": "c"},
@@ -151,25 +157,24 @@ def test_by_the_file_that_the_scheduler_wrote(tmp_path):
         ),
     ],
 )
-def test_words_that_do_not_fit_together(words, message):
-    with pytest.raises(ClusterError, match=message), connected(**words):
+def test_arguments_that_contradict_each_other_are_refused(arguments, message):
+    with pytest.raises(ClusterError, match=message), connected(**arguments):
         pass
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", "tcp://127.0.0.1:1"])
-def test_a_file_that_no_scheduler_wrote(tmp_path, content):
+def test_a_file_that_is_not_a_scheduler_file_is_refused(tmp_path, content):
     file = tmp_path / "scheduler.json"
     file.write_text(content)
-    with pytest.raises(ClusterError, match="is no scheduler file of Dask"), connected(scheduler_file=str(file)):
+    with pytest.raises(ClusterError, match="is not a scheduler file"), connected(scheduler_file=str(file)):
         pass
 
 
 @pytest.fixture
-def bare_python(tmp_path):
-    """Installed packages as a worker may have them: all but fxdask, or other versions, by folders put in front."""
+def faked_version(tmp_path):
+    """A function that makes a PYTHONPATH folder with which a package is missing or has another version."""
 
-    def hide(name, version=None):
-        """A finder of packages that does not see this one, or sees another version of it."""
+    def fake(name, version=None):
         code = (
             "import importlib.metadata as m\n"
             "_found = m.version\n"
@@ -179,12 +184,12 @@ def bare_python(tmp_path):
             + "    return _found(name)\n"
             "m.version = version\n"
         )
-        folder = tmp_path / "front"
+        folder = tmp_path / "faked"
         folder.mkdir()
         (folder / "sitecustomize.py").write_text(code)
         return str(folder)
 
-    return hide
+    return fake
 
 
 @pytest.mark.parametrize(
@@ -194,20 +199,18 @@ def bare_python(tmp_path):
         ("0.0.1", f"has fxdask 0.0.1 but this process has {fxdask.__version__}; install the same version on both"),
     ],
 )
-def test_workers_without_this_fxdask_are_found_out(bare_python, tmp_path, version, message):
-    front = bare_python("fxdask", version)
+def test_workers_without_this_version_of_fxdask_are_refused(faked_version, tmp_path, version, message):
     with (
-        dask_processes(tmp_path, 1, PYTHONPATH=front) as address,
+        dask_processes(tmp_path, 1, PYTHONPATH=faked_version("fxdask", version)) as address,
         connected(address),
         pytest.raises(ClusterError, match=message),
     ):
         fxdask.FisherNetworkClassifier(100, 3).fit(X, Y)
 
 
-def test_other_libraries_are_told_in_one_sentence(bare_python, tmp_path):
-    front = bare_python("scipy", "1.0.0")
+def test_other_library_versions_on_workers_give_a_warning(faked_version, tmp_path):
     with (
-        dask_processes(tmp_path, 1, PYTHONPATH=front) as address,
+        dask_processes(tmp_path, 1, PYTHONPATH=faked_version("scipy", "1.0.0")) as address,
         connected(address),
         pytest.warns(VersionMismatchWarning, match=r"has scipy 1.0.0 instead of .*: results may differ"),
     ):
@@ -217,14 +220,16 @@ def test_other_libraries_are_told_in_one_sentence(bare_python, tmp_path):
 HIDE = 'mount -t tmpfs hidden "$0" && exec "$@"'
 
 
-@pytest.mark.skipif(not CAN_HIDE_FOLDERS, reason="hiding a folder from a worker needs a mount namespace, that is root")
+@pytest.mark.skipif(
+    not CAN_HIDE_FOLDERS, reason="hiding a folder from a worker needs a mount namespace, which needs root"
+)
 @pytest.mark.parametrize(("hidden", "what"), [("stores", "the store"), ("data", "the samples")])
-def test_places_that_a_worker_cannot_see(tmp_path, hidden, what):
+def test_paths_that_a_worker_cannot_reach_are_refused(tmp_path, hidden, what):
     for name in ("stores", "data", "cluster"):
         (tmp_path / name).mkdir()
     np.save(tmp_path / "data" / "X.npy", X)
-    elsewhere = ["unshare", "--mount", "sh", "-c", HIDE, str(tmp_path / hidden)]
-    with dask_processes(tmp_path / "cluster", 1, before_worker=elsewhere) as address, connected(address):
+    hide = ["unshare", "--mount", "sh", "-c", HIDE, str(tmp_path / hidden)]
+    with dask_processes(tmp_path / "cluster", 1, before_worker=hide) as address, connected(address):
         clf = fxdask.FisherNetworkClassifier(100, 3, store=tmp_path / "stores" / "model.zarr")
-        with pytest.raises(ClusterError, match=f"cannot see {what} at .*; put it on a disk that all workers share"):
+        with pytest.raises(ClusterError, match=f"cannot reach {what} at .*; put it on a disk that all workers share"):
             clf.fit(tmp_path / "data" / "X.npy", Y)

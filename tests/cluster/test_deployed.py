@@ -1,4 +1,4 @@
-"""What deploy/ starts, started here: its commands as processes on loopback, its scripts as they are."""
+"""The commands and scripts of deploy/, run as processes on loopback."""
 
 import json
 import os
@@ -26,7 +26,7 @@ SECONDS = 90
 
 @pytest.fixture
 def data(tmp_path):
-    """A folder with samples and labels, as a container would see at /data."""
+    """A folder with samples and labels, like /data in a container."""
     rng = np.random.default_rng(0)
     folder = tmp_path / "data"
     folder.mkdir()
@@ -50,7 +50,7 @@ def wait_until(condition, what):
 
 @contextmanager
 def process(words, folder, log="log", **environment):
-    """A process for the length of the block; its output goes to a file."""
+    """Run a process during the context; its output goes to a file."""
     with (folder / log).open("w") as output:
         started = subprocess.Popen(
             words, cwd=folder, env={**os.environ, **environment}, stdout=output, stderr=subprocess.STDOUT
@@ -62,17 +62,17 @@ def process(words, folder, log="log", **environment):
             started.wait()
 
 
-def here(words, changes):
-    """A container's command as one of this machine: this Python, and other ports and folders."""
-    known = {"dask": [sys.executable, "-m", "dask"], "fxdask": [sys.executable, "-m", "fxdask"]}
+def local_command(words, changes):
+    """A container's command for this machine: this Python, and other ports and folders."""
+    programs = {"dask": [sys.executable, "-m", "dask"], "fxdask": [sys.executable, "-m", "fxdask"]}
     rest = list(words[1:])
     for old, new in changes.items():
         rest = [word.replace(old, new) for word in rest]
-    return known[words[0]] + rest
+    return programs[words[0]] + rest
 
 
 def is_healthy(port):
-    """What the image's own health check says of another port."""
+    """The result of the image's health check for another port."""
     program, *words = healthcheck()
     assert program == "python"
     words = [word.replace("8787", str(port)) for word in words]
@@ -81,25 +81,25 @@ def is_healthy(port):
 
 @pytest.mark.parametrize("way", ["compose", pytest.param("kubernetes", marks=pytest.mark.full)])
 def test_commands_and_health_check_of_the_containers(way, data, tmp_path):
-    """Scheduler, worker and job as the file says; the health check sees both alive, and sees their end."""
+    """The file's commands for scheduler, worker and job work, and the health check reports when each has ended."""
     parts = commands(way)
     port, scheduler_health, worker_health = (str(free_port()) for _ in range(3))
     address = f"tcp://127.0.0.1:{port}"
     moved = {"tcp://scheduler:8786": address, "tcp://fxdask-scheduler:8786": address, "8786": port}
     moved |= {"/tmp": str(tmp_path), "/data": str(data), "$(DASK_WORKER_NAME)": "one"}
-    local = ["--host", "127.0.0.1"]
+    loopback = ["--host", "127.0.0.1"]
     with ExitStack() as stack:
-        scheduler_words = here(parts["scheduler"], moved | {":8787": f"127.0.0.1:{scheduler_health}"})
-        scheduler = stack.enter_context(process([*scheduler_words, *local], tmp_path, "scheduler.log"))
+        scheduler_words = local_command(parts["scheduler"], moved | {":8787": f"127.0.0.1:{scheduler_health}"})
+        scheduler = stack.enter_context(process([*scheduler_words, *loopback], tmp_path, "scheduler.log"))
         wait_until(lambda: is_healthy(scheduler_health), "the scheduler is healthy")
         assert not is_healthy(worker_health)
-        worker_words = here(parts["worker"], moved | {":8787": f"127.0.0.1:{worker_health}"})
-        # The Dask operator names the scheduler by this variable; compose names it in the command.
+        worker_words = local_command(parts["worker"], moved | {":8787": f"127.0.0.1:{worker_health}"})
+        # The Dask operator passes the scheduler's address in this variable; compose passes it in the command.
         named = {"DASK_SCHEDULER_ADDRESS": address} if way == "kubernetes" else {}
-        worker = stack.enter_context(process([*worker_words, *local], tmp_path, "worker.log", **named))
+        worker = stack.enter_context(process([*worker_words, *loopback], tmp_path, "worker.log", **named))
         wait_until(lambda: is_healthy(worker_health), "the worker is healthy")
         wait_until(lambda: "Registered to" in (tmp_path / "worker.log").read_text(), "the worker is connected")
-        subprocess.run(here(parts["job"], moved), check=True, capture_output=True, timeout=SECONDS)
+        subprocess.run(local_command(parts["job"], moved), check=True, capture_output=True, timeout=SECONDS)
         for part, health in ((worker, worker_health), (scheduler, scheduler_health)):
             part.terminate()
             part.wait(timeout=SECONDS)
@@ -107,10 +107,10 @@ def test_commands_and_health_check_of_the_containers(way, data, tmp_path):
     assert zarr.open_group(data / "model.zarr")["selection"].shape == (2, 10)
 
 
-# --- Slurm, by a stand-in that starts each job at once, as processes of this machine ---
+# --- Slurm, replaced by scripts that start each job at once as a process of this machine ---
 
 SBATCH = """#!/usr/bin/env bash
-cp "$1" "$STAND_IN/$$.sh" # as the caller deletes its own when this returns
+cp "$1" "$STAND_IN/$$.sh" # a copy, because the caller deletes the original
 setsid bash "$STAND_IN/$$.sh" </dev/null >"$STAND_IN/$$.log" 2>&1 &
 touch "$STAND_IN/job-$!"
 echo "Submitted batch job $!"
@@ -122,7 +122,7 @@ for job; do kill -- "-$job"; done
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
-    """A function that gives the number of each job submitted so far."""
+    """A function that returns the numbers of all submitted jobs."""
     folder = tmp_path / "slurm"
     folder.mkdir()
     for name, text in (("sbatch", SBATCH), ("scancel", SCANCEL)):
@@ -149,7 +149,7 @@ def is_running(number):
 
 def test_the_slurm_script_fits_and_ends_its_jobs(slurm, data, tmp_path):
     done = subprocess.run(
-        edited_script(data, tmp_path, queue="here"),
+        edited_script(data, tmp_path, queue="local"),
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -165,8 +165,8 @@ def test_the_slurm_script_fits_and_ends_its_jobs(slurm, data, tmp_path):
 
 
 @pytest.mark.full
-def test_a_slurm_script_that_is_told_to_end_ends_its_jobs(slurm, data, tmp_path):
-    with process(edited_script(data, tmp_path, queue="here"), tmp_path) as fit:
+def test_a_terminated_slurm_script_ends_its_jobs(slurm, data, tmp_path):
+    with process(edited_script(data, tmp_path, queue="local"), tmp_path) as fit:
         wait_until(lambda: len(slurm()) == 2, "both jobs are submitted")
         fit.terminate()
         assert fit.wait(timeout=SECONDS) == 1
@@ -175,7 +175,7 @@ def test_a_slurm_script_that_is_told_to_end_ends_its_jobs(slurm, data, tmp_path)
 
 
 @pytest.mark.full
-def test_a_slurm_job_that_is_lost_is_replaced(slurm, data):
+def test_a_lost_slurm_job_is_replaced(slurm, data):
     fit = script("slurm/fit.py")
     fit.MODEL, fit.JOBS, fit.SECONDS_BETWEEN_LOOKS = str(data / "model.zarr"), 1, 0.5
     with (
@@ -194,17 +194,17 @@ def test_a_slurm_job_that_is_lost_is_replaced(slurm, data):
 
 
 def _workers(client, n):
-    """The processes of the workers, once there are as many as that."""
+    """The process ids of the workers, as soon as there are ``n``."""
     wait_until(lambda: len(client.run(os.getpid, on_error="ignore")) == n, f"{n} workers")
     return list(client.run(os.getpid).values())
 
 
-# --- SSH, by a server on loopback that knows one key ---
+# --- SSH, with a server on loopback that accepts one key ---
 
 
 @pytest.fixture
 def ssh_config(tmp_path):
-    """The client's configuration for an SSH server of this test's own."""
+    """The client's configuration for an SSH server that runs during the test."""
     sshd = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     if sshd is None or shutil.which("ssh-keygen") is None:
         pytest.skip("there is no sshd (on Debian and Ubuntu: apt install openssh-server)")
@@ -223,22 +223,22 @@ def ssh_config(tmp_path):
     )
     trial = subprocess.run([sshd, "-t", "-f", folder / "sshd"], capture_output=True, text=True, check=False)
     if trial.returncode:
-        pytest.skip(f"sshd does not start here: {trial.stderr.strip()}")
+        pytest.skip(f"sshd does not start on this machine: {trial.stderr.strip()}")
     with process([sshd, "-D", "-e", "-f", str(folder / "sshd")], folder) as server:
         wait_until(lambda: "listening" in (folder / "log").read_text(), "sshd listens")
         yield folder / "client"
-        for left in psutil.Process(server.pid).children(recursive=True):  # by a test that failed
-            left.kill()
+        for child in psutil.Process(server.pid).children(recursive=True):  # of a test that failed
+            child.kill()
 
 
 def certificates(tmp_path):
-    """Options for TLS with the certificate that the README makes."""
+    """Options for TLS with the certificate that the commands of the README make."""
     (block,) = [block for block in shell_blocks(DEPLOY / "ssh" / "README.md") if "openssl" in block]
     subprocess.run(
         ["bash", "-e", "-c", block.replace("/shared", str(tmp_path))], capture_output=True, check=True, timeout=SECONDS
     )
     key = tmp_path / "tls" / "key.pem"
-    assert key.stat().st_mode & 0o077 == 0, "nobody else reads the key"
+    assert key.stat().st_mode & 0o077 == 0, "only the owner can read the key"
     cert = str(tmp_path / "tls" / "cert.pem")
     return ["--tls-ca-file", cert, "--tls-cert", cert, "--tls-key", str(key)]
 
@@ -251,7 +251,7 @@ def ssh_cluster(tmp_path, ssh_config, *words):
 
 
 def spec_processes(folder):
-    """Processes that were started over SSH for a test, which are known by its folder."""
+    """Process ids of the processes that a test started over SSH, found by its folder."""
     found = []
     for one in psutil.process_iter(["cmdline"]):
         words = one.info["cmdline"] or []
@@ -262,7 +262,7 @@ def spec_processes(folder):
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.full
-def test_a_cluster_over_ssh(tls, ssh_config, data, tmp_path):
+def test_a_cluster_over_ssh_fits_and_ends(tls, ssh_config, data, tmp_path):
     if tls and shutil.which("openssl") is None:
         pytest.skip("there is no openssl")
     words = certificates(tmp_path) if tls else []

@@ -1,4 +1,4 @@
-"""Scheduler, workers and caller on hosts of their own, which share a file system; and what a cut cable does to them."""
+"""Scheduler, workers and client on separate hosts with a shared file system, and jobs whose hosts lose the network."""
 
 import json
 import os
@@ -32,7 +32,7 @@ SECONDS_OF_WORK_LEFT = 20
 
 
 def pytest_generate_tests(metafunc):
-    """A worker that is cut off goes on, is frozen as well, or sees that its cable is out."""
+    """A worker loses its connection and continues, is stopped as well, or sees that its link is down."""
     if "cutting" in metafunc.fixturenames:
         metafunc.parametrize("cutting", ("cut", "frozen", "unplug"))
 
@@ -45,7 +45,7 @@ def n_pieces():
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory, n_pieces):
-    """Samples to fit; a model whose kernels are all summed, so that scoring takes its time; and a test set for it."""
+    """Training samples; a model with exact densities, so that scoring takes long; and a test set for it."""
     folder = tmp_path_factory.mktemp("data")
     rng = np.random.default_rng(0)
     X = rng.standard_normal((20_000, 300), dtype=np.float32)
@@ -62,7 +62,7 @@ def data(tmp_path_factory, n_pieces):
 
 @pytest.fixture(scope="module")
 def undisturbed(data, n_pieces, tmp_path_factory):
-    """The same two jobs on this process's threads: the stores of both."""
+    """The stores of the same two jobs on local threads."""
     folder = tmp_path_factory.mktemp("undisturbed")
     stores = {"fit": folder / "fit.zarr", "score": folder / "score.zarr"}
     clf = FisherNetworkClassifier(n_pieces * PER_BLOCK, 5, nodes_per_block=PER_BLOCK, store=stores["fit"])
@@ -75,7 +75,7 @@ def undisturbed(data, n_pieces, tmp_path_factory):
 
 @contextmanager
 def cluster(folder):
-    """Two workers, a scheduler and a place for the caller, each on a host of its own."""
+    """Two workers, a scheduler and a client, each on its own host."""
     folder.mkdir(exist_ok=True)
     with (
         network("scheduler", *WORKERS, "client") as hosts,
@@ -86,24 +86,24 @@ def cluster(folder):
 
 
 def on_client(hosts, *words, **more):
-    """A Python program on the client's host, in words."""
+    """Start Python with these arguments on the client's host."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return hosts.start("client", sys.executable, *words, **pipes, **more)
 
 
-def told(process, seconds=180):
-    """What a program says in JSON at its end, which must be a good one."""
-    out, words = process.communicate(timeout=seconds)
-    assert process.returncode == 0, words
+def result_of(process, seconds=180):
+    """Wait for a program that must succeed, and return its JSON output."""
+    out, errors = process.communicate(timeout=seconds)
+    assert process.returncode == 0, errors
     return json.loads(out)
 
 
 def ask(hosts, *words):
-    return told(on_client(hosts, driver.__file__, *words))
+    return result_of(on_client(hosts, driver.__file__, *words))
 
 
 def start(job, hosts, address, data, out, n_pieces, **more):
-    """A fit from the command line or a scoring from Python, on the client's host."""
+    """Start a fit on the command line, or a scoring in Python, on the client's host."""
     if job == "score":
         words = ("score", address, data / "model.zarr", data / "test.zarr", out)
         return on_client(hosts, driver.__file__, *words, **more)
@@ -117,7 +117,7 @@ def facts_of(found):
 
 
 def print_evidence(job, found):
-    """What each process did, as it told itself."""
+    """Print the telemetry of each process, and return the hosts that took part."""
     pieces, read, peak = (
         next(value for name, value in found.items() if name.startswith(what))
         for what in (("blocks_by", "chunks_by"), "bytes_read_by", "peak_bytes_by")
@@ -137,71 +137,71 @@ def check_values(job, got, want):
 
 
 @pytest.mark.full
-def test_two_hosts_do_one_job(data, undisturbed, n_pieces, tmp_path):
+def test_workers_on_two_hosts_share_a_job(data, undisturbed, n_pieces, tmp_path):
     with cluster(tmp_path) as (hosts, address):
         for job in ARRAYS:
             out = tmp_path / f"{job}.zarr"
-            found = facts_of(told(start(job, hosts, address, data, out, n_pieces)))
+            found = facts_of(result_of(start(job, hosts, address, data, out, n_pieces)))
             assert print_evidence(job, found) == set(WORKERS)
             check_values(job, out, undisturbed[job])
 
 
 def seconds_left(files, n_pieces):
-    """Of work for both workers, at the speed of the later half of what they did; the beginning is slow."""
+    """Estimated seconds until both workers are done, at the speed of the later half, because the start is slow."""
     times = sorted(file.stat().st_mtime for file in files)
     later = times[len(times) // 2 :]
     return (n_pieces - len(times)) * (later[-1] - later[0]) / (len(later) - 1)
 
 
 @pytest.mark.full
-def test_a_worker_is_cut_off(data, undisturbed, n_pieces, tmp_path, cutting):
+def test_a_job_finishes_soon_after_a_worker_was_disconnected(data, undisturbed, n_pieces, tmp_path, cutting):
     def one(job):
-        return run_cut_off(job, data, undisturbed[job], n_pieces, tmp_path / job, cutting)
+        return run_disconnected(job, data, undisturbed[job], n_pieces, tmp_path / job, cutting)
 
-    with ThreadPoolExecutor(2) as both:  # each with hosts of its own, as most of the time is waiting
-        found = list(both.map(one, ARRAYS))
+    with ThreadPoolExecutor(2) as pool:  # both jobs at once on separate hosts, because they mostly wait
+        found = list(pool.map(one, ARRAYS))
     if any(left > SECONDS_OF_WORK_LEFT for left, _ in found):
-        pytest.skip(f"this machine is too slow today: more than {SECONDS_OF_WORK_LEFT} s of work were left at the cut")
+        pytest.skip(f"this machine is too slow now: more than {SECONDS_OF_WORK_LEFT} s of work were left at the cut")
     assert max(seconds for _, seconds in found) < SECONDS_TO_FINISH
 
 
-def run_cut_off(job, data, undisturbed, n_pieces, folder, cutting):
-    """A job with the values it must have -> seconds of work left when a worker was cut off, and seconds from there."""
-    place = folder / "out"
-    place.mkdir(parents=True)
+def run_disconnected(job, data, undisturbed, n_pieces, folder, cutting):
+    """Run a job and check its values -> (seconds of work left when a worker was disconnected, seconds it took)."""
+    results = folder / "out"
+    results.mkdir(parents=True)
     with cluster(folder) as (hosts, address):
-        words = ("wait_until_busy", address, hosts.address("west"), place, n_pieces // 2)
+        words = ("wait_until_busy", address, hosts.address("west"), results, n_pieces // 2)
         watch = on_client(hosts, driver.__file__, *words)
-        run = start(job, hosts, address, data, place / "out.zarr", n_pieces)
+        run = start(job, hosts, address, data, results / "out.zarr", n_pieces)
         worker = json.loads(watch.stdout.readline())
-        cut_off(hosts, cutting, worker)
-        cut, files = time.monotonic(), done_files(place)
+        disconnect(hosts, cutting, worker)
+        cut, files = time.monotonic(), done_files(results)
         left = seconds_left(files, n_pieces)
-        found = facts_of(told(run))
+        found = facts_of(result_of(run))
         seconds = time.monotonic() - cut
         print(
             f"{job}, {cutting} at {len(files)} of {n_pieces} pieces: {left:.1f} s of work left, done in {seconds:.1f} s"
         )
         print_evidence(job, found)
-        check_values(job, place / "out.zarr", undisturbed)
+        check_values(job, results / "out.zarr", undisturbed)
         if cutting == "frozen":
             os.kill(worker, signal.SIGCONT)
-            time.sleep(5)  # it finishes what it held, into a store that is finished
-            check_values(job, place / "out.zarr", undisturbed)
-        assert [path.name for path in place.iterdir()] == ["out.zarr"]
+            time.sleep(5)  # the worker finishes its task and writes late to the finished store
+            check_values(job, results / "out.zarr", undisturbed)
+        assert [path.name for path in results.iterdir()] == ["out.zarr"]
         watch.communicate(timeout=60)
     return left, seconds
 
 
-def cut_off(hosts, cutting, worker):
-    """The western host is gone for all others; its worker goes on with what it holds, or stands still."""
+def disconnect(hosts, cutting, worker):
+    """Disconnect the host "west"; its worker continues with its task, or is stopped."""
     if cutting == "frozen":
         os.kill(worker, signal.SIGSTOP)
     getattr(hosts, "unplug" if cutting == "unplug" else "cut")("west")
 
 
 @pytest.mark.full
-def test_a_short_cut_is_not_noticed(data, undisturbed, n_pieces, tmp_path):
+def test_a_short_disconnection_sends_no_block_twice(data, undisturbed, n_pieces, tmp_path):
     out = tmp_path / "out.zarr"
     with cluster(tmp_path) as (hosts, address):
         run = start("fit", hosts, address, data, out, n_pieces)
@@ -210,9 +210,9 @@ def test_a_short_cut_is_not_noticed(data, undisturbed, n_pieces, tmp_path):
             hosts.cut(host)
         time.sleep(3)
         for host in ("client", "west"):
-            hosts.mend(host)
-        found = facts_of(told(run))
-    assert found["n_blocks_resumed"] == 0  # none was sent twice
+            hosts.reconnect(host)
+        found = facts_of(result_of(run))
+    assert found["n_blocks_resumed"] == 0
     assert print_evidence("fit", found) == set(WORKERS)
     check_values("fit", out, undisturbed["fit"])
 
@@ -226,27 +226,27 @@ def wait_for_pieces(out, count, run):
 
 
 @pytest.mark.full
-def test_the_caller_is_cut_off(data, undisturbed, n_pieces, tmp_path):
+def test_a_disconnected_client_fails_and_the_same_call_resumes(data, undisturbed, n_pieces, tmp_path):
     out = tmp_path / "out.zarr"
     with cluster(tmp_path) as (hosts, address):
         run = start("fit", hosts, address, data, out, n_pieces)
         wait_for_pieces(out, n_pieces // 4, run)
         hosts.cut("client")
         cut = time.monotonic()
-        said, words = run.communicate(timeout=120)
-        print(f"told {time.monotonic() - cut:.1f} s after the cut: {words.strip()}")
-        assert (run.returncode, said) == (1, "")
-        assert words.startswith(f"error: the scheduler at {address} no longer answers")
-        assert words.count("\n") == 1
-        hosts.mend("client")
+        output, errors = run.communicate(timeout=120)
+        print(f"reported {time.monotonic() - cut:.1f} s after the cut: {errors.strip()}")
+        assert (run.returncode, output) == (1, "")
+        assert errors.startswith(f"error: the scheduler at {address} no longer answers")
+        assert errors.count("\n") == 1
+        hosts.reconnect("client")
         done = len(done_files(out))
-        found = facts_of(told(start("fit", hosts, address, data, out, n_pieces)))
-    print(f"{done} of {n_pieces} blocks were marked; {found['n_blocks_resumed']} of them were taken over")
+        found = facts_of(result_of(start("fit", hosts, address, data, out, n_pieces)))
+    print(f"{done} of {n_pieces} blocks were marked; {found['n_blocks_resumed']} of them were resumed")
     assert found["n_blocks_resumed"] >= done
     check_values("fit", out, undisturbed["fit"])
 
 
-def test_nothing_is_left_of_a_network_that_failed(tmp_path):
+def test_a_network_is_removed_after_an_error(tmp_path):
     made = []
 
     def fail_inside():
@@ -262,7 +262,7 @@ def test_nothing_is_left_of_a_network_that_failed(tmp_path):
     assert not [name for name in namespaces() if name.startswith(hosts.mark)]
 
 
-def test_a_network_that_cannot_be_built_is_removed(monkeypatch):
+def test_a_network_is_removed_if_it_cannot_be_built(monkeypatch):
     monkeypatch.setattr(Network, "address", lambda *_: "no address")
     with pytest.raises(AssertionError, match="no address"), network("one", "two"):
         pass

@@ -1,4 +1,4 @@
-"""Thousands of small predictions on Dask arrays, from threads of one client: all right, and nothing piles up."""
+"""Thousands of small predictions on Dask arrays, from threads of one client: correct, and without a memory leak."""
 
 import gc
 import time
@@ -26,25 +26,25 @@ def model():
 
 
 def scheduler_bytes(client):
-    def resident(dask_scheduler):  # an inner function travels whole: the scheduler does not have this module
+    def resident(dask_scheduler):  # an inner function is pickled by value; the scheduler cannot import this module
         gc.collect()
         return psutil.Process().memory_info().rss, len(dask_scheduler.tasks)
 
     deadline = time.monotonic() + 30
     while (found := client.run_on_scheduler(resident))[1] and time.monotonic() < deadline:
-        time.sleep(0.2)  # results are let go of a moment after they were fetched
+        time.sleep(0.2)  # results are released shortly after they were fetched
     return found
 
 
-def tasks_by_worker(client):
-    def done(dask_worker):
+def transitions_by_worker(client):
+    def transitions(dask_worker):
         return dask_worker.state.transition_counter
 
-    return client.run(done)
+    return client.run(transitions)
 
 
 @pytest.mark.full
-def test_small_predictions_from_many_threads(model, tmp_path):
+def test_small_predictions_from_many_threads_leave_no_tasks_behind(model, tmp_path):
     clf, X = model
     calls = 1_000
     expected = clf.predict(X)
@@ -55,17 +55,17 @@ def test_small_predictions_from_many_threads(model, tmp_path):
             lazy = clf.predict(da.from_array(X[start : start + 100], chunks=(50, 20)))
             return np.array_equal(lazy.compute(), expected[start : start + 100])
 
-        assert all(pool.map(predict, range(calls // 4)))  # what every process loads once
+        assert all(pool.map(predict, range(calls // 4)))  # loads the modules in every process
         used = []
         for _ in range(2):
             assert all(pool.map(predict, range(calls)))
             used.append(scheduler_bytes(client))
-            print(f"after {calls} calls more: scheduler {used[-1][0] / 2**20:.1f} MiB, {used[-1][1]} tasks")
+            print(f"after {calls} more calls: scheduler {used[-1][0] / 2**20:.1f} MiB, {used[-1][1]} tasks")
 
-        steps = tasks_by_worker(client)
-        print(f"steps of tasks by worker: {steps}")
-        assert len(steps) == 2
-        assert min(steps.values()) > calls
+        transitions = transitions_by_worker(client)
+        print(f"task transitions by worker: {transitions}")
+        assert len(transitions) == 2
+        assert min(transitions.values()) > calls
     (first, _), (second, left) = used
     assert second <= 1.1 * first
     assert left == 0

@@ -1,4 +1,4 @@
-"""Workers with little memory: planned for, kept to, and told of."""
+"""Workers with little memory: plans fit into it, tasks stay within it, and too little is refused."""
 
 import os
 
@@ -17,7 +17,7 @@ N_NODES = 200
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
-    """Samples whose projections at one tile of nodes are larger than a worker."""
+    """Samples whose projections onto one tile of nodes exceed the memory of a worker."""
     rng = np.random.default_rng(0)
     file = tmp_path_factory.mktemp("data") / "X.npy"
     X = rng.standard_normal((400_000, 20), dtype=np.float32)
@@ -27,7 +27,7 @@ def many(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def in_memory(many):
-    """The same on local threads with all the memory there is."""
+    """The same fit on local threads without a limit."""
     _, X, y = many
     clf = FisherNetworkClassifier(N_NODES, 5).fit(X, y)
     assert clf.fit_info_["plan"]["values_held"] == "of all samples"
@@ -36,9 +36,9 @@ def in_memory(many):
 
 @pytest.fixture(scope="module")
 def small_workers(in_memory):
-    """Two worker processes under nannies that would end them at 95% of this limit.
+    """Two worker processes with nannies, which would restart them at 95% of the limit.
 
-    What is fitted on local threads is fitted before, as there is a client from then on.
+    They start after the fit on local threads, which their client would otherwise send to them.
     """
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address=None) as cluster,
@@ -48,7 +48,7 @@ def small_workers(in_memory):
 
 
 @pytest.mark.parametrize("kind", ["npy", "numpy", "no store"])
-def test_samples_larger_than_a_worker(many, in_memory, small_workers, tmp_path, kind):
+def test_samples_larger_than_a_worker_give_the_same_values(many, in_memory, small_workers, tmp_path, kind):
     file, X, y = many
     data = X if kind == "numpy" else file
     processes = small_workers.run(os.getpid)
@@ -61,13 +61,13 @@ def test_samples_larger_than_a_worker(many, in_memory, small_workers, tmp_path, 
     assert clf.divergences_.tobytes() == in_memory.divergences_.tobytes()
     read = clf.fit_info_["bytes_read_by_process"]
     assert sum(read.values()) == plan.bytes_read > 0
-    assert len(read) == 2, "both workers had work"
+    assert len(read) == 2, "both workers read samples"
     assert small_workers.run(os.getpid) == processes, "no worker was restarted"
     assert max(small_workers.run(peak_bytes).values()) < 0.8 * LIMIT
     assert max(clf.fit_info_["peak_bytes_by_process"].values()) <= max(small_workers.run(peak_bytes).values())
 
 
-def test_what_workers_cannot_hold_is_refused_before_anything_is_written(many, small_workers, tmp_path):
+def test_projections_that_workers_cannot_hold_are_refused_before_anything_is_written(many, small_workers, tmp_path):
     file, _, y = many
     clf = FisherNetworkClassifier(N_NODES, 5, store=tmp_path / "model.zarr", keep_projections="all")
     with pytest.raises(MemoryPlanError, match=r'keep_projections="all" needs .* but a task may use'):
@@ -75,9 +75,9 @@ def test_what_workers_cannot_hold_is_refused_before_anything_is_written(many, sm
     assert not (tmp_path / "model.zarr").exists()
 
 
-def test_a_limit_below_that_of_the_workers_holds(many, small_workers):
+def test_a_memory_limit_below_that_of_the_workers_applies(many, small_workers):
     file, _, y = many
-    with pytest.raises(MemoryPlanError, match=r"of the limit of 100.0 MiB less the \d+\.\d MiB in use already"):
+    with pytest.raises(MemoryPlanError, match=r"of the limit of 100.0 MiB less the \d+\.\d MiB already in use"):
         FisherNetworkClassifier(N_NODES, 5, memory_limit="100 MiB").plan(file, y)
 
 

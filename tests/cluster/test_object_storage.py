@@ -1,4 +1,4 @@
-"""Stores and samples at s3://, on threads and on workers."""
+"""Stores and samples at s3:// URLs, on threads and on workers."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ from fxdask.store.sources import ZarrAddress, source_of_zarr
 from fxdask.store.verify import verify_store
 
 from .conftest import dask_processes
-from .object_storage import Door, files, free_port, s3_server
+from .object_storage import Proxy, files, free_port, s3_server
 
 NETWORK = {"n_nodes": 120, "n_selected": 3, "nodes_per_block": 30, "keep_projections": "all"}
 
@@ -58,24 +58,24 @@ def local(data):
 
 @pytest.fixture
 def bucket(server, data):
-    """An empty place with the samples in it."""
-    there = files()
-    if there.exists("bucket/here"):
-        there.rm("bucket/here", recursive=True)
-    there.put(str(data[0] / "X.npy"), "bucket/here/X.npy")
-    there.put(str(data[0] / "X.zarr"), "bucket/here/X.zarr", recursive=True)
-    return "s3://bucket/here"
+    """A folder of the bucket that holds only the samples."""
+    storage = files()
+    if storage.exists("bucket/folder"):
+        storage.rm("bucket/folder", recursive=True)
+    storage.put(str(data[0] / "X.npy"), "bucket/folder/X.npy")
+    storage.put(str(data[0] / "X.zarr"), "bucket/folder/X.zarr", recursive=True)
+    return "s3://bucket/folder"
 
 
-def contents(place):
-    """Every file of a store by its name in it."""
-    if "://" not in str(place):
-        return {str(file.relative_to(place)): file.read_bytes() for file in Path(place).rglob("*") if file.is_file()}
-    there, path = files(), place.removeprefix("s3://")
-    return {name.removeprefix(f"{path}/"): there.cat(name) for name in there.find(path)}
+def contents(url):
+    """The content of every file of a store, by its name in the store."""
+    if "://" not in str(url):
+        return {str(file.relative_to(url)): file.read_bytes() for file in Path(url).rglob("*") if file.is_file()}
+    storage, path = files(), url.removeprefix("s3://")
+    return {name.removeprefix(f"{path}/"): storage.cat(name) for name in storage.find(path)}
 
 
-def test_the_same_bytes_as_on_a_disk(bucket, data, local):
+def test_an_object_store_gets_the_same_bytes_as_a_disk(bucket, data, local):
     clf = FisherNetworkClassifier(**NETWORK, store=f"{bucket}/model.zarr").fit(f"{bucket}/X.npy", data[2])
     assert contents(f"{bucket}/model.zarr") == contents(local.store_)
     assert np.array_equal(fxdask.load(f"{bucket}/model.zarr").predict(data[1]), local.predict(data[1]))
@@ -85,17 +85,17 @@ def test_the_same_bytes_as_on_a_disk(bucket, data, local):
     assert scored.accuracy == local.score(data[1], data[2])
     group = zarr.open_group(f"{bucket}/scored.zarr", mode="r")
     assert np.array_equal(group["labels"][:], local.predict(data[1]))
-    left = {name.split("/")[2] for name in files().find("bucket/here")}
-    assert left == {"X.npy", "X.zarr", "model.zarr", "scored.zarr"}  # no lease stays
+    left = {name.split("/")[2] for name in files().find("bucket/folder")}
+    assert left == {"X.npy", "X.zarr", "model.zarr", "scored.zarr"}  # no lease is left
 
 
-def test_an_open_array_is_read_where_it_is(bucket, data, local):
+def test_an_open_array_is_read_from_its_own_url(bucket, data, local):
     opened = zarr.open_array(f"{bucket}/X.zarr", mode="r")
     assert source_of_zarr(opened) == ZarrAddress(f"{bucket}/X.zarr")
     assert np.array_equal(local.predict(opened), local.predict(data[1]))
 
 
-def test_on_workers(bucket, data, local, server, tmp_path):
+def test_workers_write_the_same_bytes(bucket, data, local, server, tmp_path):
     with dask_processes(tmp_path, **server) as address, Client(address):
         clf = FisherNetworkClassifier(**NETWORK, store=f"{bucket}/model.zarr").fit(f"{bucket}/X.zarr", data[2])
         assert len(clf.fit_info_["blocks_by_process"]) == 2
@@ -105,125 +105,125 @@ def test_on_workers(bucket, data, local, server, tmp_path):
 
 
 @pytest.mark.full
-def test_workers_that_are_not_led_there_are_found_out(bucket, data, server, tmp_path):
-    elsewhere = server | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}", "AWS_MAX_ATTEMPTS": "1"}
+def test_workers_that_cannot_reach_the_endpoint_are_refused(bucket, data, server, tmp_path):
+    unreachable = server | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}", "AWS_MAX_ATTEMPTS": "1"}
     with (
-        dask_processes(tmp_path, 1, **elsewhere) as address,
+        dask_processes(tmp_path, 1, **unreachable) as address,
         Client(address),
         pytest.raises(
-            ClusterError, match="cannot see the samples at s3://.*Could not connect.*the same packages, cred"
+            ClusterError, match="cannot reach the samples at s3://.*Could not connect.*the same packages, cred"
         ),
     ):
         FisherNetworkClassifier(**NETWORK, store=f"{bucket}/model.zarr").fit(f"{bucket}/X.zarr", data[2])
 
 
-def test_an_interrupted_fit_goes_on(bucket, data, local):
+def test_an_interrupted_fit_is_resumed(bucket, data, local):
     store = f"{bucket}/model.zarr"
-    files().put(local.store_, "bucket/here/model.zarr", recursive=True)
+    files().put(local.store_, "bucket/folder/model.zarr", recursive=True)
     for name in ("manifest/c/0", "blocks_done/c/2", "projections/c/3/0"):
-        files().rm(f"bucket/here/model.zarr/{name}")
+        files().rm(f"bucket/folder/model.zarr/{name}")
     again = FisherNetworkClassifier(**NETWORK, store=store).fit(data[1], data[2])
     assert again.fit_info_["n_blocks_resumed"] == 2
     assert contents(store) == contents(local.store_)
 
 
-def test_an_interrupted_scoring_goes_on(bucket, local, monkeypatch):
+def test_an_interrupted_scoring_is_resumed(bucket, local, monkeypatch):
     monkeypatch.setattr(score_plan, "BYTES_PER_TASK", 1)
     arguments = (local, f"{bucket}/X.zarr", f"{bucket}/scored.zarr")
     fxdask.batch_score(*arguments)
     whole = contents(f"{bucket}/scored.zarr")
     for name in ("manifest/c/0", "labels/c/2"):
-        files().rm(f"bucket/here/scored.zarr/{name}")
+        files().rm(f"bucket/folder/scored.zarr/{name}")
     assert fxdask.batch_score(*arguments).n_resumed == 500
     assert contents(f"{bucket}/scored.zarr") == whole
 
 
-def test_damage_is_named(bucket, local):
-    there = files()
-    there.put(local.store_, "bucket/here/model.zarr", recursive=True)
+def test_missing_and_damaged_files_are_named(bucket, local):
+    storage = files()
+    storage.put(local.store_, "bucket/folder/model.zarr", recursive=True)
     for name in ("selected/weights/c/0/0", "selected/weights/zarr.json", "statistics/c/0/0/1"):
-        place = f"bucket/here/model.zarr/{name}"
-        content = there.cat(place)
-        there.rm(place)
+        path = f"bucket/folder/model.zarr/{name}"
+        content = storage.cat(path)
+        storage.rm(path)
         with pytest.raises(StoreFormatError, match=f"{name} is missing|{name.partition('/c/')[0]}"):
             fxdask.load(f"{bucket}/model.zarr")
-        there.pipe(place, content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+        storage.pipe(path, content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
         with pytest.raises(StoreFormatError, match=name.partition("/c/")[0]):
             fxdask.load(f"{bucket}/model.zarr")
         assert [words.split()[0] for words in verify_store(f"{bucket}/model.zarr").damaged] == [name]
-        there.pipe(place, content)
+        storage.pipe(path, content)
     assert not verify_store(f"{bucket}/model.zarr").damaged
 
 
-def test_what_is_replaced_and_what_is_not(bucket, data):
+def test_overwrite_replaces_models_but_no_other_files(bucket, data):
     store = f"{bucket}/model.zarr"
     X, y = data[1:]
     FisherNetworkClassifier(50, 2, store=store).fit(X, y)
     with pytest.raises(StoreExistsError, match="n_nodes=50 instead of 60; choose another path"):
         FisherNetworkClassifier(60, 2, store=store).fit(X, y)
-    files().pipe("bucket/here/model.zarr/precious.txt", b"mine")
+    files().pipe("bucket/folder/model.zarr/precious.txt", b"mine")
     with pytest.raises(StoreExistsError, match="precious.txt, which fxdask did not write"):
         FisherNetworkClassifier(60, 2, store=store, overwrite=True).fit(X, y)
-    files().rm("bucket/here/model.zarr/precious.txt")
+    files().rm("bucket/folder/model.zarr/precious.txt")
     FisherNetworkClassifier(60, 2, store=store, overwrite=True).fit(X, y)
     assert fxdask.load(store).divergences_.shape == (2, 60)
 
 
-def test_one_call_at_a_time(bucket):
+def test_a_lease_lets_one_call_work_at_a_time(bucket):
     url = f"{bucket}/model.zarr"
     other = json.loads(Holder.this_call().to_json()) | {"host": "elsewhere", "machine": "elsewhere"}
-    files().pipe("bucket/here/.model.zarr.lease", json.dumps(other | {"renewed": time.time() - 50}).encode())
+    files().pipe("bucket/folder/.model.zarr.lease", json.dumps(other | {"renewed": time.time() - 50}).encode())
     with pytest.raises(StoreExistsError, match=r"on elsewhere, last renewed 5\d s ago"), exclusive_lease(url):
         pass
-    files().pipe("bucket/here/.model.zarr.lease", json.dumps(other | {"renewed": time.time() - 61}).encode())
+    files().pipe("bucket/folder/.model.zarr.lease", json.dumps(other | {"renewed": time.time() - 61}).encode())
     with exclusive_lease(url) as lease:
         with pytest.raises(StoreExistsError, match="another call"), exclusive_lease(url):
             pass
         lease.check_held()
-    assert not files().exists("bucket/here/.model.zarr.lease")
+    assert not files().exists("bucket/folder/.model.zarr.lease")
 
 
 @pytest.mark.full
-def test_a_server_that_is_away_for_a_while_is_waited_for(bucket, data, local, server, monkeypatch, caplog):
-    """Longer than the S3 client itself waits."""
-    door = Door(int(server["AWS_ENDPOINT_URL"].rpartition(":")[2]))
-    door.open()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{door.port}")
+def test_a_fit_retries_while_the_server_is_down(bucket, data, local, server, monkeypatch, caplog):
+    """The server is down for longer than the S3 client itself retries."""
+    proxy = Proxy(int(server["AWS_ENDPOINT_URL"].rpartition(":")[2]))
+    proxy.open()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     files().clear_instance_cache()
     try:
-        shut_at = []
+        closed_at = []
 
         def interrupt():
-            while not any("blocks_done/c" in name for name in files().find("bucket/here/model.zarr")):
+            while not any("blocks_done/c" in name for name in files().find("bucket/folder/model.zarr")):
                 time.sleep(0.01)
-            door.shut()
-            shut_at.append(time.monotonic())
+            proxy.close()
+            closed_at.append(time.monotonic())
             time.sleep(4)
-            door.open()
+            proxy.open()
 
-        cut = threading.Thread(target=interrupt)
-        cut.start()
+        interruption = threading.Thread(target=interrupt)
+        interruption.start()
         FisherNetworkClassifier(**NETWORK, store=f"{bucket}/model.zarr").fit(f"{bucket}/X.zarr", data[2])
         ended = time.monotonic()
-        cut.join()
-        assert ended - shut_at[0] > 4
+        interruption.join()
+        assert ended - closed_at[0] > 4
     finally:
-        door.shut()
+        proxy.close()
         files().clear_instance_cache()
     assert "retrying" in caplog.text
     monkeypatch.undo()
     assert contents(f"{bucket}/model.zarr") == contents(local.store_)
 
 
-def test_places_that_are_not_there_are_one_sentence(bucket, data, local):
-    with pytest.raises(StoreReadError, match="could not read the header of s3://nobody/m.zarr: The specified bucket"):
-        fxdask.load("s3://nobody/m.zarr")
-    with pytest.raises(StoreFormatError, match="there is no fxdask store at s3://bucket/here/none.zarr"):
+def test_urls_that_do_not_exist_are_refused_in_one_sentence(bucket, data, local):
+    with pytest.raises(StoreReadError, match="could not read the header of s3://missing/m.zarr: The specified bucket"):
+        fxdask.load("s3://missing/m.zarr")
+    with pytest.raises(StoreFormatError, match="there is no fxdask store at s3://bucket/folder/none.zarr"):
         fxdask.load(f"{bucket}/none.zarr")
-    with pytest.raises(ValueError, match="there is no file s3://bucket/here/none.npy"):
+    with pytest.raises(ValueError, match="there is no file s3://bucket/folder/none.npy"):
         FisherNetworkClassifier(5, 1).fit(f"{bucket}/none.npy", [0, 1])
-    with pytest.raises(ValueError, match="there is no Zarr array at s3://bucket/here/none"):
+    with pytest.raises(ValueError, match="there is no Zarr array at s3://bucket/folder/none"):
         FisherNetworkClassifier(5, 1).fit(f"{bucket}/none", [0, 1])
     with pytest.raises(ValueError, match=r"gopher://a/b cannot be opened \(Protocol not known: gopher"):
         fxdask.load("gopher://a/b")
@@ -232,10 +232,10 @@ def test_places_that_are_not_there_are_one_sentence(bucket, data, local):
 
 
 def test_a_late_chunk_of_another_job_is_refused(bucket, local, monkeypatch):
-    """In an object store jobs work in place: what the one that was there before still writes must not stay."""
-    place = f"{bucket}/scored.zarr"
-    earlier = ScoreStore.create(place, 100, 100, np.arange(2), {"job": "a"})
-    later = ScoreStore.create(place, 100, 100, np.arange(2), {"job": "b"})
+    """In an object store, jobs work in place, so late writes of an earlier job must not remain."""
+    url = f"{bucket}/scored.zarr"
+    earlier = ScoreStore.create(url, 100, 100, np.arange(2), {"job": "a"})
+    later = ScoreStore.create(url, 100, 100, np.arange(2), {"job": "b"})
     with pytest.raises(StoreWriteError, match="was replaced by another job while this part was computed"):
         earlier.write(0, np.zeros(100, int), np.zeros((100, 2)))
     assert later.read_done(0, np.arange(2)) is None
@@ -243,8 +243,8 @@ def test_a_late_chunk_of_another_job_is_refused(bucket, local, monkeypatch):
     assert later.read_done(0, np.arange(2)) is not None
 
 
-def test_the_command_line(bucket, data, local, server):
-    files().put(str(data[0] / "y.npy"), "bucket/here/y.npy")
+def test_the_command_line_accepts_urls(bucket, data, local, server):
+    files().put(str(data[0] / "y.npy"), "bucket/folder/y.npy")
     words = ["fit", f"{bucket}/X.npy", f"{bucket}/y.npy", f"{bucket}/model.zarr", "--nodes", "120", "--selected", "3"]
     run = run_here(data[0], *words)
     assert run.returncode == 0, run.stderr
@@ -263,11 +263,11 @@ for call in (fxdask.load, lambda place: fxdask.FisherNetworkClassifier(5).fit(pl
 """
 
 
-def test_without_the_package_for_s3():
+def test_a_missing_s3_package_is_reported_with_its_install_command():
     run = subprocess.run([sys.executable, "-c", WITHOUT_S3], capture_output=True, text=True, check=True)
     lines = run.stdout.splitlines()
     assert len(lines) == 2
     for line in lines:
         assert "s3://bucket/a.npy" in line
-        assert "needs a package that is not here" in line
+        assert "needs a package that is not installed" in line
         assert line.endswith("pip install 'fxdask[s3]'")

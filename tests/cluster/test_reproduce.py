@@ -17,7 +17,7 @@ def threaded():
     return fxdask.reproduce("digits", seeds=2, pairs=PAIRS, n_nodes=300, n_selected=4)
 
 
-def test_the_same_numbers_from_the_workers(client, threaded, tmp_path):
+def test_workers_give_the_same_numbers_as_threads(client, threaded, tmp_path):
     result = fxdask.reproduce(
         "digits", seeds=2, pairs=PAIRS, n_nodes=300, n_selected=4, nodes_per_block=50, out=tmp_path
     )
@@ -31,10 +31,12 @@ def test_the_same_numbers_from_the_workers(client, threaded, tmp_path):
     assert all(done["peak_bytes"] > 0 for done in work.values())
 
 
-def test_from_the_command_line(address, threaded, tmp_path):
+def test_the_command_line_gives_the_same_numbers(address, threaded, tmp_path):
     run = run_here(tmp_path, "reproduce", "digits", *WORDS, "--scheduler", address, "--json", "--quiet")
     assert run.returncode == 0, run.stderr
-    told = json.loads(run.stdout)
+    printed = json.loads(run.stdout)
     for criterion in ("extended_fisher", "fisher"):
-        np.testing.assert_allclose([row[criterion] for row in told["pairs"]], threaded.accuracy[criterion].mean(axis=1))
-    assert (tmp_path / told["report"]).read_text().startswith("<!doctype html>")
+        np.testing.assert_allclose(
+            [row[criterion] for row in printed["pairs"]], threaded.accuracy[criterion].mean(axis=1)
+        )
+    assert (tmp_path / printed["report"]).read_text().startswith("<!doctype html>")

@@ -1,4 +1,4 @@
-"""The scheduler or the caller killed in the middle: the same call finishes, and does little again."""
+"""Fits whose scheduler or client is killed: the same call resumes and repeats few blocks."""
 
 import json
 import os
@@ -21,8 +21,8 @@ N_BLOCKS, PER_BLOCK = 24, 384
 N_SAMPLES = 8_000
 WORKERS = 2
 
-# The command line, but for how long it waits until it gives a scheduler up.
-IMPATIENT = """
+# The command line with a shorter timeout of the connection to the scheduler.
+WITH_SHORT_TIMEOUT = """
 from fxdask.cli.main import main
 from fxdask.execution import connection
 connection.SECONDS_TO_CONNECT = 2
@@ -47,15 +47,15 @@ def undisturbed(data, tmp_path_factory):
     return clf.fit(data / "X.npy", data / "y.npy")
 
 
-def words(data, store, address):
-    """Of the command that fits."""
+def arguments(data, store, address):
+    """The arguments of the command line."""
     fit = ["fit", data / "X.npy", data / "y.npy", store, "--nodes", N_BLOCKS * PER_BLOCK, "--selected", 5]
     return [*fit, "--nodes-per-block", PER_BLOCK, "--scheduler", address, "--json", "--quiet"]
 
 
 def start(data, store, address, program=("-m", "fxdask")):
     return subprocess.Popen(
-        [sys.executable, *program, *map(str, words(data, store, address))],
+        [sys.executable, *program, *map(str, arguments(data, store, address))],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -76,39 +76,39 @@ def wait_for_marks(store, count, process):
 
 
 def finished(data, store, address, undisturbed, done):
-    """The same call to its end, with the values of an undisturbed fit -> how many blocks it took over."""
-    run = run_here(store.parent, *words(data, store, address))
+    """Run the same call to its end and check its values -> number of resumed blocks."""
+    run = run_here(store.parent, *arguments(data, store, address))
     assert run.returncode == 0, run.stderr
     facts = json.loads(run.stdout)["fit"]
-    print(f"{done} of {N_BLOCKS} blocks were marked; {facts['n_blocks_resumed']} of them were taken over")
+    print(f"{done} of {N_BLOCKS} blocks were marked; {facts['n_blocks_resumed']} of them were resumed")
     for name in ("statistics", "selection", "selected/projections"):
-        got, want = (zarr.open_group(place, mode="r")[name][:] for place in (store, undisturbed.store_))
+        got, want = (zarr.open_group(path, mode="r")[name][:] for path in (store, undisturbed.store_))
         assert np.array_equal(got, want)
     return facts["n_blocks_resumed"]
 
 
 def scheduler_of(address):
-    """The process of the scheduler, which it tells itself."""
+    """The process id of the scheduler."""
     with Client(address, set_as_default=False) as client:
         return client.run_on_scheduler(os.getpid)
 
 
 def wait_until_idle(address):
-    """Until the workers have ended what they were at."""
+    """Wait until the workers have finished their tasks."""
 
-    def held(dask_worker):
+    def n_tasks(dask_worker):
         return len(dask_worker.state.executing) + len(dask_worker.state.ready)
 
     with Client(address, set_as_default=False) as client:
         deadline = time.monotonic() + 60
         idle = 0
-        while idle < 3:  # looks in a row, as the scheduler may not have heard of the caller's end at the first
+        while idle < 3:  # three times in a row, as the scheduler may notice the end of the client a little later
             assert time.monotonic() < deadline
-            idle = 0 if any(client.run(held).values()) else idle + 1
+            idle = 0 if any(client.run(n_tasks).values()) else idle + 1
             time.sleep(0.1)
 
 
-def test_the_caller_is_killed(data, undisturbed, address, tmp_path, share):
+def test_the_same_call_resumes_after_the_client_was_killed(data, undisturbed, address, tmp_path, share):
     store = tmp_path / "model.zarr"
     run = start(data, store, address)
     wait_for_marks(store, int(share * N_BLOCKS), run)
@@ -121,29 +121,29 @@ def test_the_caller_is_killed(data, undisturbed, address, tmp_path, share):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
-def test_a_stopped_call_leaves_a_store_that_the_same_call_finishes(data, undisturbed, address, tmp_path, number):
+def test_the_same_call_resumes_after_a_signal(data, undisturbed, address, tmp_path, number):
     store = tmp_path / "model.zarr"
     run = start(data, store, address)
     wait_for_marks(store, N_BLOCKS // 4, run)
     run.send_signal(number)
-    out, told = run.communicate(timeout=60)
-    assert (run.returncode, out, told.strip()) == (1, "", "stopped; the same command takes it up again")
+    out, errors = run.communicate(timeout=60)
+    assert (run.returncode, out, errors.strip()) == (1, "", "stopped; run the same command again to resume")
     assert not (tmp_path / ".model.zarr.lease").exists()
     done = marks(store)
     assert N_BLOCKS // 4 <= done < N_BLOCKS
     assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
 
 
-def test_the_scheduler_is_killed(data, undisturbed, address, tmp_path, share):
+def test_the_same_call_resumes_after_the_scheduler_was_killed(data, undisturbed, address, tmp_path, share):
     store = tmp_path / "model.zarr"
     (tmp_path / "killed").mkdir()
     with dask_processes(tmp_path / "killed", WORKERS) as killed:
-        run = start(data, store, killed, program=("-c", IMPATIENT))
+        run = start(data, store, killed, program=("-c", WITH_SHORT_TIMEOUT))
         wait_for_marks(store, int(share * N_BLOCKS), run)
         os.kill(scheduler_of(killed), signal.SIGKILL)
-        out, told = run.communicate(timeout=120)
+        out, errors = run.communicate(timeout=120)
         assert run.returncode == 1, out
-        assert told.count("error: ") == 1, told
-        assert "Traceback" not in told
+        assert errors.count("error: ") == 1, errors
+        assert "Traceback" not in errors
     done = marks(store)
     assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS

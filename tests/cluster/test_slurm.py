@@ -1,4 +1,4 @@
-"""Workers as jobs of a real SLURM, started by dask-jobqueue: fits on them, and one job cancelled in the middle."""
+"""Workers as jobs of a real SLURM, started by dask-jobqueue, and a fit during which a job is cancelled."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ from .driver import done_files
 from .slurm import command, finished_jobs, jobs, needs_slurm, slurm_site
 
 pytestmark = needs_slurm()
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which dask-jobqueue has taken for itself
+signal.signal(signal.SIGINT, signal.default_int_handler)  # because dask-jobqueue replaces the handler
 
 N_BLOCKS, PER_BLOCK = 60, 192
 ARRAYS = ("statistics", "selection", "selected/projections")
@@ -40,7 +40,7 @@ def site(tmp_path_factory):
 
 @contextmanager
 def workers_of(folder):
-    """A client of two workers, each in a SLURM job of its own."""
+    """A client of two workers, each in its own SLURM job."""
     with (
         SLURMCluster(
             cores=1,
@@ -61,16 +61,16 @@ def workers_of(folder):
         yield client
 
 
-def whereabouts(client):
-    """Of each worker: its process as fxdask names it, its SLURM job, and whether it holds a task."""
+def worker_facts(client):
+    """(name of the process in the telemetry, SLURM job, whether it runs a task) of each worker."""
 
-    def tell(dask_worker):
+    def facts(dask_worker):
         import os
         import socket
 
         return f"{socket.gethostname()}:{os.getpid()}", os.environ["SLURM_JOB_ID"], bool(dask_worker.state.executing)
 
-    return list(client.run(tell, on_error="ignore").values())
+    return list(client.run(facts, on_error="ignore").values())
 
 
 @pytest.fixture(scope="module")
@@ -104,9 +104,9 @@ def print_evidence(info, found):
         print(f"SLURM job {job} is {process}: {done}")
 
 
-def test_a_fit_on_workers_that_slurm_started(site, data, undisturbed, tmp_path):
+def test_a_fit_on_slurm_workers_gives_the_same_values(site, data, undisturbed, tmp_path):
     with workers_of(tmp_path) as client:
-        found = whereabouts(client)
+        found = worker_facts(client)
         listed = jobs(site)
         clf = network_at(tmp_path / "model.zarr").fit(*data)
     print("\n".join(listed))
@@ -117,7 +117,7 @@ def test_a_fit_on_workers_that_slurm_started(site, data, undisturbed, tmp_path):
 
 
 class Canceller(threading.Thread):
-    """Cancels the SLURM job of a worker that holds a task, once so many blocks are done."""
+    """Cancels the SLURM job of a worker that runs a task, after ``count`` blocks are done."""
 
     def __init__(self, site, client, store, count):
         super().__init__(daemon=True)
@@ -128,16 +128,16 @@ class Canceller(threading.Thread):
         while len(done_files(self.store)) < self.count:
             time.sleep(0.02)
         while self.cancelled is None:
-            holding = [job for _, job, holds in whereabouts(self.client) if holds]
-            if holding:
-                self.cancelled = holding[0]
+            busy = [job for _, job, is_busy in worker_facts(self.client) if is_busy]
+            if busy:
+                self.cancelled = busy[0]
                 command(self.site, "scancel", self.cancelled)
 
 
-def test_a_job_is_cancelled_during_a_fit(site, data, undisturbed, tmp_path):
+def test_a_fit_finishes_after_a_slurm_job_was_cancelled(site, data, undisturbed, tmp_path):
     store = tmp_path / "model.zarr"
     with workers_of(tmp_path) as client:
-        found = whereabouts(client)
+        found = worker_facts(client)
         canceller = Canceller(site, client, store, N_BLOCKS // 4)
         canceller.start()
         clf = network_at(store).fit(*data)
@@ -150,7 +150,7 @@ def test_a_job_is_cancelled_during_a_fit(site, data, undisturbed, tmp_path):
     check_values(clf, undisturbed)
 
 
-def test_the_script_for_users(site, data, tmp_path):
+def test_the_slurm_script_of_deploy_fits_on_two_nodes(site, data, tmp_path):
     for file in data:
         shutil.copy(file, tmp_path)
     done = subprocess.run(
@@ -173,7 +173,7 @@ def test_the_script_for_users(site, data, tmp_path):
     assert not jobs(site)
 
 
-def test_nothing_is_left_of_a_site(tmp_path):
+def test_no_process_remains_after_a_site_is_stopped(tmp_path):
     with slurm_site(tmp_path) as site:
         command(site, "sbatch", "--output", "/dev/null", "--wrap", f"echo $$ > {tmp_path}/pid; sleep 1000")
         deadline = time.monotonic() + 30

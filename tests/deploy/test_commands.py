@@ -82,7 +82,7 @@ def test_readmes_name_what_exists_tell_of_security_and_how_to_stop(readme):
         assert (readme.parent / target).exists(), target
     for path in re.findall(r"(?<![\w/])(?:deploy|scripts|tests)/[\w./-]*\w", text):
         assert (ROOT / path).exists(), path
-    assert "runs whatever code it is sent" in text
+    assert "runs any code that it is sent" in text
     if readme.parent != DEPLOY:
         assert re.search(r"\b[Ss]top\b", text)
         assert str(readme.relative_to(DEPLOY)) in (DEPLOY / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""Bad samples, labels and parameters get one clear sentence."""
+"""Invalid samples, labels and parameters are refused in one sentence."""
 
 import dask
 import dask.array as da
@@ -21,13 +21,13 @@ from fxdask.errors import (
 
 @pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
 @pytest.mark.parametrize("kind", ["numpy", "dask", "zarr", "npy"])
-def test_not_finite(value, word, kind, tmp_path):
-    spoilt = with_value(value)
-    np.save(tmp_path / "X.npy", spoilt)
-    zarr.create_array(tmp_path / "X.zarr", data=spoilt, chunks=(8, 4))
+def test_nan_and_infinity_are_refused_at_fit(value, word, kind, tmp_path):
+    invalid = with_value(value)
+    np.save(tmp_path / "X.npy", invalid)
+    zarr.create_array(tmp_path / "X.zarr", data=invalid, chunks=(8, 4))
     data = {
-        "numpy": spoilt,
-        "dask": da.from_array(spoilt, chunks=(8, 2)),
+        "numpy": invalid,
+        "dask": da.from_array(invalid, chunks=(8, 2)),
         "zarr": tmp_path / "X.zarr",
         "npy": tmp_path / "X.npy",
     }[kind]
@@ -39,7 +39,7 @@ def test_not_finite(value, word, kind, tmp_path):
 
 
 def test_nothing_is_written_after_the_error(tmp_path):
-    """The first chunk is bad, and the others are still being written when that is found."""
+    """The first chunk is invalid, while other threads still write the other chunks."""
     wide = np.random.default_rng(1).standard_normal((6_000, 2_000)).astype(np.float32)
     clf = fit(wide[:40])
     wide[0, 0] = np.nan
@@ -50,20 +50,20 @@ def test_nothing_is_written_after_the_error(tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
-def test_samples_that_turn_bad_after_they_were_surveyed(tmp_path):
-    looks = []
+def test_samples_that_become_invalid_after_the_scan_are_refused(tmp_path):
+    reads = []
 
-    def turning(block):
-        looks.append(1)
-        return block if len(looks) == 1 else np.full_like(block, np.nan)
+    def valid_once(block):
+        reads.append(1)
+        return block if len(reads) == 1 else np.full_like(block, np.nan)
 
-    data = da.from_array(X, chunks=(40, 4)).map_blocks(turning, dtype=X.dtype, meta=X[:0])
+    data = da.from_array(X, chunks=(40, 4)).map_blocks(valid_once, dtype=X.dtype, meta=X[:0])
     with pytest.raises(InvalidInputError, match="Input X contains NaN, first in sample 0, feature 0"):
         fit(data, store=tmp_path / "model.zarr")
     assert not (tmp_path / "model.zarr").exists()
 
 
-def test_not_finite_at_predict():
+def test_nan_is_refused_at_predict():
     clf = fit()
     for data in (with_value(np.nan), da.from_array(with_value(np.nan), chunks=(20, 4))):
         with pytest.raises(InvalidInputError, match="NaN, first in sample 31, feature 2") as error:
@@ -71,24 +71,24 @@ def test_not_finite_at_predict():
         one_sentence(error)
 
 
-def test_another_length_of_y():
+def test_labels_of_another_length_are_refused():
     with pytest.raises(InvalidInputError, match="y has 39 labels but X has 40 samples"):
         fit(y=Y[:39])
 
 
-def test_one_class_only():
+def test_one_class_is_refused():
     with pytest.raises(InvalidInputError, match="y has one class only"):
         fit(y=np.zeros(40))
 
 
-def test_a_class_of_one_sample():
+def test_a_class_of_one_sample_is_refused():
     y = Y.copy()
     y[7] = 5
     with pytest.raises(InvalidInputError, match="class 5 has 1 sample but a spread needs at least 2"):
         fit(y=y)
 
 
-def test_labels_that_are_no_classes():
+def test_labels_that_are_not_classes_are_refused():
     with pytest.raises(ValueError, match="Unknown label type"):
         fit(y=X[:, 0])
     with pytest.raises(ValueError, match="y contains NaN"):
@@ -98,7 +98,7 @@ def test_labels_that_are_no_classes():
 
 
 @pytest.mark.parametrize("kind", ["numpy", "dask"])
-def test_another_feature_count_at_predict(kind, tmp_path):
+def test_another_number_of_features_is_refused_at_predict(kind, tmp_path):
     clf = fit()
     data = X[:, :3] if kind == "numpy" else da.from_array(X[:, :3])
     with pytest.raises(ValueError, match="X has 3 features, but FisherNetworkClassifier is expecting 4 features"):
@@ -108,7 +108,7 @@ def test_another_feature_count_at_predict(kind, tmp_path):
     assert not (tmp_path / "out.zarr").exists()
 
 
-def test_more_selected_than_nodes():
+def test_more_selected_nodes_than_nodes_are_refused():
     with pytest.raises(InvalidInputError, match="n_selected is 60 but there are only 50 nodes"):
         fit(n_selected=60)
 
@@ -145,13 +145,13 @@ def test_more_selected_than_nodes():
         ({"random_state": -3}, "random_state must be 0 or more"),
     ],
 )
-def test_parameters(parameters, message):
+def test_invalid_parameters_are_refused(parameters, message):
     with pytest.raises(InvalidInputError) as error:
         fit(**parameters)
     assert message in one_sentence(error)
 
 
-def test_unknown_chunk_sizes():
+def test_unknown_chunk_sizes_are_refused():
     lazy = da.from_array(X)
     unknown = lazy[lazy[:, 0] > -100]
     with pytest.raises(InvalidInputError, match=r"unknown chunk sizes; call X.compute_chunk_sizes\(\) first"):
@@ -161,18 +161,18 @@ def test_unknown_chunk_sizes():
 
 
 @pytest.mark.parametrize("kind", ["numpy", "dask"])
-def test_complex_and_objects(kind):
+def test_complex_numbers_and_strings_are_refused(kind):
     wrap = (lambda array: da.from_array(array, chunks=(20, 4))) if kind == "dask" else np.asarray
     with pytest.raises(InvalidInputError, match="Complex data not supported") as error:
         fit(wrap(X + 1j))
     one_sentence(error)
-    for words in (np.full((40, 4), "word", dtype=object), np.full((40, 4), "word")):
+    for strings in (np.full((40, 4), "word", dtype=object), np.full((40, 4), "word")):
         with pytest.raises(InvalidInputError, match="could not convert string|does not hold numbers|strings") as error:
-            fit(wrap(words))
+            fit(wrap(strings))
         one_sentence(error)
 
 
-def test_shapes():
+def test_arrays_without_two_dimensions_or_features_are_refused():
     for flat in (da.from_array(X[:, 0]), X[:, 0], X[:, 0].tolist()):
         with pytest.raises(InvalidInputError, match="Expected 2D array: X has 1 dimensions") as error:
             fit(flat)
@@ -181,15 +181,15 @@ def test_shapes():
         fit(da.zeros((40, 0)))
 
 
-def test_masked_values():
+def test_masked_values_are_refused():
     with pytest.raises(InvalidInputError, match="X has masked values"):
         fit(np.ma.masked_greater(X, 1.0))
 
 
-def test_values_beyond_float32():
-    with pytest.raises(InvalidInputError, match="leave float32's range; scale X down"):
+def test_values_whose_projections_overflow_float32_are_refused():
+    with pytest.raises(InvalidInputError, match="projections overflow float32; scale X down"):
         fit(X * 1e200)
-    with pytest.raises(InvalidInputError, match="leave float32's range; scale X down"):
+    with pytest.raises(InvalidInputError, match="projections overflow float32; scale X down"):
         fit(X * 1e200, normalize="feature")
     large, plain = fit(X * 1e100, normalize="feature"), fit(X, normalize="feature")
     assert np.array_equal(large.selected_nodes_, plain.selected_nodes_)
@@ -205,7 +205,7 @@ def test_values_beyond_float32():
         ("fortran", "Fortran order"),
     ],
 )
-def test_files(content, message, tmp_path):
+def test_unreadable_files_are_refused(content, message, tmp_path):
     path = tmp_path / "X.npy"
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -220,12 +220,12 @@ def test_files(content, message, tmp_path):
         fit(path)
 
 
-def test_a_folder_without_an_array(tmp_path):
+def test_a_folder_without_an_array_is_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="there is no Zarr array at"):
         fit(tmp_path)
 
 
-def test_a_place_that_holds_something_else_is_not_wiped_at_a_url(tmp_path):
+def test_other_data_at_a_url_is_never_overwritten(tmp_path):
     memory = fsspec.filesystem("memory")
     memory.pipe("/letters/dear.txt", b"hello")
     zarr.create_array("memory://numbers", data=X)
@@ -234,7 +234,7 @@ def test_a_place_that_holds_something_else_is_not_wiped_at_a_url(tmp_path):
             fit(store=url)
     assert memory.cat("/letters/dear.txt") == b"hello"
     assert np.array_equal(zarr.open_array("memory://numbers")[:], X)
-    with pytest.raises(InvalidInputError, match="no node tells class"):
+    with pytest.raises(InvalidInputError, match="no node separates class"):
         fit(np.ones((40, 4)), store="memory://model")
     made = fit(store="memory://model")
     assert np.array_equal(fxdask.load("memory://model").predict(X), made.predict(X))
@@ -242,7 +242,7 @@ def test_a_place_that_holds_something_else_is_not_wiped_at_a_url(tmp_path):
     assert by_file_url.store_ == f"{tmp_path}/model.zarr"
 
 
-def test_a_failed_fit_leaves_the_estimator_as_it_was():
+def test_a_failed_fit_does_not_change_the_estimator():
     clf = FisherNetworkClassifier(50, 3)
     with pytest.raises(InvalidInputError):
         clf.fit(with_value(np.nan), Y)
@@ -256,7 +256,7 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was():
     assert np.array_equal(clf.predict(X), before)
 
 
-def test_names_of_features_must_match(tmp_path):
+def test_other_feature_names_are_refused(tmp_path):
     frame = pd.DataFrame(X, columns=list("abcd"))
     clf = fit(frame)
     with pytest.raises(ValueError, match="feature names should match"):
@@ -268,24 +268,27 @@ def test_names_of_features_must_match(tmp_path):
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (np.array(["2020-01-01", "2021-01-01"] * 20, dtype="datetime64[D]"), "labels are numbers, booleans or words"),
-        (np.array([None, "a"] * 20, dtype=object), "mixes kinds of labels"),
-        (np.array([1, "a"] * 20, dtype=object), "mixes kinds of labels"),
+        (
+            np.array(["2020-01-01", "2021-01-01"] * 20, dtype="datetime64[D]"),
+            "labels must be numbers, booleans or strings",
+        ),
+        (np.array([None, "a"] * 20, dtype=object), "mixes types of labels"),
+        (np.array([1, "a"] * 20, dtype=object), "mixes types of labels"),
         (np.array([np.nan, 1.0] * 20, dtype=object), "y contains NaN"),
     ],
 )
-def test_labels_of_odd_kinds(y, message):
+def test_labels_of_unsupported_types_are_refused(y, message):
     with pytest.raises(InvalidInputError, match=message):
         fit(y=y)
 
 
-def test_labels_from_files(tmp_path):
+def test_labels_are_read_from_files(tmp_path):
     words = np.array(["ash", "birch"])[Y]
     array = zarr.create_array(tmp_path / "words.zarr", shape=(40,), dtype="string")
     array[:] = words.astype(object)
     assert fit(y=tmp_path / "words.zarr").classes_.tolist() == ["ash", "birch"]
     np.save(tmp_path / "one.npy", np.int64(3))
-    with pytest.raises(InvalidInputError, match=r"has shape \(\) but labels are one row"):
+    with pytest.raises(InvalidInputError, match=r"has shape \(\) but needs 1 dimension; save one label per sample"):
         fit(y=tmp_path / "one.npy")
 
 
@@ -300,31 +303,31 @@ def test_far_outliers_get_a_label_and_no_nan():
 
 @pytest.mark.parametrize("store", [False, True])
 @pytest.mark.parametrize(("rows", "dtype"), [(19, "f8"), (21, "f8"), (20, "f4")])
-def test_dask_arrays_that_break_their_promise(rows, dtype, store, tmp_path):
+def test_dask_arrays_that_differ_from_their_declaration_are_refused(rows, dtype, store, tmp_path):
     first = da.from_delayed(dask.delayed(lambda: X[:rows].astype(dtype))(), shape=(20, 4), dtype="f8")
-    liar = da.concatenate([first, da.from_array(X[20:], chunks=(20, 4))])
-    # NumPy itself refuses to join some of these, or to make one type of two.
+    wrong = da.concatenate([first, da.from_array(X[20:], chunks=(20, 4))])
+    # Without a store NumPy concatenates the chunks, which would hide the wrong dtype.
     if not store and dtype == "f4":
-        liar = first
+        wrong = first
     with pytest.raises(InvalidInputError, match="Dask array that declares float64 of shape .* but a chunk has"):
-        fit(liar, Y[: len(liar)], store=tmp_path / "m" if store else None)
+        fit(wrong, Y[: len(wrong)], store=tmp_path / "m" if store else None)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_outlier_that_hides_everything_is_told_of():
+def test_an_outlier_that_makes_all_spreads_zero_causes_a_warning():
     far = X.copy()
     far[0, 0] = 1e7
     with pytest.warns(ZeroSpreadWarning, match="counts as constant at 50 of 50 nodes; one far outlier"):
         fit(far)
 
 
-def test_truth_of_another_kind(tmp_path):
-    with pytest.raises(InvalidInputError, match="none could match"):
+def test_true_labels_of_another_type_are_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match="so no label can match"):
         fxdask.batch_score(fit(), X, tmp_path / "out", Y.astype(str))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_masked_labels_and_no_samples(tmp_path):
+def test_masked_labels_and_empty_samples_are_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="y has masked values"):
         fit(y=np.ma.masked_equal(Y, 1))
     np.save(tmp_path / "none.npy", X[:0])
@@ -333,7 +336,7 @@ def test_masked_labels_and_no_samples(tmp_path):
             fit(nothing, [])
 
 
-def test_responses_to_a_frame_with_other_names():
+def test_responses_refuse_other_feature_names():
     frame = pd.DataFrame(X, columns=list("abcd"))
     clf = fit(frame)
     assert clf.responses(frame[:2], X_train=frame).shape == (2, 2, 50)
@@ -341,11 +344,11 @@ def test_responses_to_a_frame_with_other_names():
         clf.responses(frame[list("dcba")][:2], X_train=frame)
 
 
-def test_responses_need_the_training_data():
+def test_responses_and_weights_refuse_invalid_arguments():
     clf = fit()
     with pytest.raises(InvalidInputError, match="need the training samples"):
         clf.responses(X[0])
-    with pytest.raises(InvalidInputError, match="X_train is not what this model was fitted on"):
+    with pytest.raises(InvalidInputError, match="X_train differs from the samples of the fit"):
         clf.responses(X[0], X_train=X[::-1])
     with pytest.raises(InvalidInputError, match="nodes run from 0 to 49"):
         clf.weights([50])

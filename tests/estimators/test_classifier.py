@@ -1,4 +1,4 @@
-"""The classifier end to end: against the oracle, against itself cut differently, and as scikit-learn wants it."""
+"""The classifier end to end: scikit-learn's checks, the oracle, other block sizes and chunks, degenerate data."""
 
 import pickle
 import shutil
@@ -26,7 +26,7 @@ from fxdask.kernels.density.bandwidth import sheather_jones
 
 @parametrize_with_checks([FisherNetworkClassifier(n_nodes=300, n_selected=5)])
 def test_scikit_learn_conventions(estimator, check):
-    """Every check, none excused."""
+    """All checks run; none is marked as an expected failure."""
     check(estimator)
 
 
@@ -38,15 +38,15 @@ def test_scikit_learn_conventions(estimator, check):
     seed=st.integers(0, 10_000),
     n_classes=st.integers(2, 3),
     per_class=st.integers(60, 120),
-    inputs=st.integers(1, 30),
+    features=st.integers(1, 30),
     nodes=st.integers(5, 40),
     how=st.sampled_from([None, "sample", "feature"]),
 )
-def test_divergences_and_selection_end_to_end(seed, n_classes, per_class, inputs, nodes, how):
-    inputs = max(inputs, 3) if how == "sample" else inputs
+def test_divergences_and_selection_match_the_oracle(seed, n_classes, per_class, features, nodes, how):
+    features = max(features, 3) if how == "sample" else features
     rng = np.random.default_rng(seed)
     y = rng.permutation(np.repeat(np.arange(n_classes), per_class))
-    X = rng.standard_normal((len(y), inputs)) * (1 + y[:, None]) + 0.3 * y[:, None]
+    X = rng.standard_normal((len(y), features)) * (1 + y[:, None]) + 0.3 * y[:, None]
     X -= X.mean(axis=0)
     n_selected = min(4, nodes)
     clf = FisherNetworkClassifier(nodes, n_selected, normalize=how, priors="equal", random_state=seed).fit(X, y)
@@ -57,7 +57,7 @@ def test_divergences_and_selection_end_to_end(seed, n_classes, per_class, inputs
     assert (np.abs(clf.divergences_ - want.divergences) <= allowed).all()
     for k in range(n_classes):
         ours, theirs = set(clf.selected_nodes_[k].tolist()), set(want.selected[k])
-        # A node may take another's place only if the two are as near as the differences allowed for them.
+        # A selection may differ only by nodes whose divergences differ by less than the tolerances.
         for mine in ours - theirs:
             for other in theirs - ours:
                 gap = abs(want.divergences[k, mine] - want.divergences[k, other])
@@ -65,7 +65,7 @@ def test_divergences_and_selection_end_to_end(seed, n_classes, per_class, inputs
 
 
 def _size_of_terms(want, priors, k, i):
-    """1 + F + |T| of the pair that decides class k at node i."""
+    """1 + F + |T| of the pair of classes that gives class k's divergence at node i."""
     pairs = []
     for j in range(len(priors)):
         if j != k:
@@ -76,7 +76,7 @@ def _size_of_terms(want, priors, k, i):
 
 
 @pytest.mark.parametrize("combine", ["sum", "scaled", "log"])
-def test_labels_end_to_end(combine, three_blobs):
+def test_labels_match_the_oracle(combine, three_blobs):
     X, y = three_blobs
     clf = FisherNetworkClassifier(200, 5, combine=combine).fit(X, y)
     nodes = clf.network_.nodes
@@ -98,8 +98,8 @@ def test_labels_end_to_end(combine, three_blobs):
     assert np.array_equal(clf.predict(test), clf.classes_[scores.argmax(axis=1)])
 
 
-def test_extended_criterion_sees_what_fisher_cannot():
-    """Equal means, and a difference of variance in one input of six."""
+def test_the_extended_criterion_separates_classes_of_equal_means():
+    """The classes differ only in the variance of one of six features."""
     rng = np.random.default_rng(5)
     y = np.arange(1_200) % 2
     X = rng.standard_normal((1_200, 6))
@@ -114,7 +114,7 @@ def test_extended_criterion_sees_what_fisher_cannot():
         assert extended > plain + 0.1
 
 
-# The same whatever the cutting
+# Independence of blocks, chunks and input types
 
 
 @settings(max_examples=20)
@@ -123,21 +123,21 @@ def test_extended_criterion_sees_what_fisher_cannot():
     nodes=st.integers(3, 900),
     per_block=st.integers(2, 500),
     samples=st.integers(8, 1_700),
-    inputs=st.integers(3, 70),
+    features=st.integers(3, 70),
     row_chunk=st.integers(3, 900),
     column_chunk=st.integers(1, 70),
     how=st.sampled_from([None, "sample", "feature"]),
     workers=st.integers(1, 4),
 )
-def test_block_sizes_chunkings_and_workers_change_no_value(
-    seed, nodes, per_block, samples, inputs, row_chunk, column_chunk, how, workers
+def test_block_sizes_chunks_and_workers_change_no_value(
+    seed, nodes, per_block, samples, features, row_chunk, column_chunk, how, workers
 ):
     per_block = max(per_block, nodes // 30 + 1)
     rng = np.random.default_rng(seed)
-    X = rng.standard_normal((samples, inputs)).astype(np.float32)
+    X = rng.standard_normal((samples, features)).astype(np.float32)
     y = np.arange(samples) % 2
     one = FisherNetworkClassifier(nodes, 3, normalize=how).fit(X, y)
-    chunked = da.from_array(X, chunks=(row_chunk, max(column_chunk, inputs // 8)))
+    chunked = da.from_array(X, chunks=(row_chunk, max(column_chunk, features // 8)))
     with dask.config.set(scheduler="threads", num_workers=workers):
         other = FisherNetworkClassifier(nodes, 3, normalize=how, nodes_per_block=per_block).fit(chunked, y)
     assert np.array_equal(one.divergences_, other.divergences_)
@@ -156,14 +156,14 @@ def test_a_larger_network_contains_the_smaller(two_blobs):
 
 
 @pytest.fixture
-def every_kind_of_input(two_blobs, tmp_path):
+def every_input_type(two_blobs, tmp_path):
     X, y = two_blobs
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", y)
     stored = zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(50, 4))
     zarr.create_array(tmp_path / "y.zarr", data=y)
     memory = zarr.create_array(zarr.storage.MemoryStore(), data=X, chunks=(50, 4))
-    frame = pd.DataFrame(X, columns=[f"input {i}" for i in range(X.shape[1])])
+    frame = pd.DataFrame(X, columns=[f"feature {i}" for i in range(X.shape[1])])
     return [
         (X, y),
         (X.tolist(), y.tolist()),
@@ -178,11 +178,11 @@ def every_kind_of_input(two_blobs, tmp_path):
 
 
 @pytest.mark.parametrize("store", [False, True])
-def test_every_kind_of_input_gives_the_same(every_kind_of_input, store, tmp_path):
-    X, y = every_kind_of_input[0]
+def test_every_input_type_gives_the_same_model(every_input_type, store, tmp_path):
+    X, y = every_input_type[0]
     reference = FisherNetworkClassifier(100, 3).fit(X, y)
     expected = reference.predict_log_proba(X)
-    for i, (data, labels) in enumerate(every_kind_of_input):
+    for i, (data, labels) in enumerate(every_input_type):
         path = tmp_path / f"model-{i}.zarr" if store else None
         clf = FisherNetworkClassifier(100, 3, store=path).fit(data, labels)
         assert np.array_equal(clf.selected_nodes_, reference.selected_nodes_), i
@@ -199,10 +199,10 @@ def test_uint8_samples_stay_uint8_in_the_store(tmp_path):
     assert header["identity"]["samples_dtype"] == "|u1"
 
 
-# Living with it
+# Prediction, pipelines and pickles
 
 
-def test_lazy_in_lazy_out(two_blobs):
+def test_a_dask_array_gives_a_lazy_result(two_blobs):
     X, y = two_blobs
     clf = FisherNetworkClassifier(100, 3).fit(X, y)
     lazy = da.from_array(X, chunks=(100, 3))
@@ -215,7 +215,7 @@ def test_lazy_in_lazy_out(two_blobs):
         assert np.array_equal(got.compute(), want)
 
 
-def test_the_model_enters_a_lazy_graph_once(two_blobs):
+def test_a_lazy_graph_holds_the_model_once(two_blobs):
     X, y = two_blobs
     clf = FisherNetworkClassifier(100, 3).fit(X, y)
     many = clf.predict(da.from_array(np.repeat(X, 8, axis=0), chunks=(60, 6)))
@@ -223,11 +223,11 @@ def test_the_model_enters_a_lazy_graph_once(two_blobs):
     assert len(holders) == 1
 
 
-def test_chunks_of_no_samples(two_blobs):
+def test_empty_chunks_are_predicted(two_blobs):
     X, y = two_blobs
     clf = FisherNetworkClassifier(100, 3).fit(X, y)
-    gappy = da.concatenate([da.from_array(X[:10], chunks=4), da.zeros((0, 6)), da.from_array(X[10:20], chunks=6)])
-    assert np.array_equal(clf.predict(gappy).compute(), clf.predict(X[:20]))
+    with_empty = da.concatenate([da.from_array(X[:10], chunks=4), da.zeros((0, 6)), da.from_array(X[10:20], chunks=6)])
+    assert np.array_equal(clf.predict(with_empty).compute(), clf.predict(X[:20]))
 
 
 @pytest.mark.parametrize("lazy", [False, True])
@@ -239,7 +239,7 @@ def test_an_empty_test_set_gives_an_empty_result(two_blobs, lazy):
     assert np.asarray(clf.predict_proba(empty)).shape == (0, 2)
 
 
-def test_in_a_pipeline_and_a_search(three_blobs):
+def test_the_classifier_works_in_a_pipeline_and_a_grid_search(three_blobs):
     X, y = three_blobs
     pipeline = make_pipeline(StandardScaler(), FisherNetworkClassifier(100, 3))
     search = GridSearchCV(pipeline, {"fishernetworkclassifier__n_selected": [2, 5]}, cv=3).fit(X, y)
@@ -247,15 +247,15 @@ def test_in_a_pipeline_and_a_search(three_blobs):
     assert clone(search.best_estimator_).fit(X, y).score(X, y) > 0.6
 
 
-def test_pickled_without_its_folder(two_blobs, tmp_path):
+def test_a_pickle_predicts_without_its_store(two_blobs, tmp_path):
     X, y = two_blobs
     clf = FisherNetworkClassifier(100, 3, store=tmp_path / "m.zarr").fit(X, y)
-    frozen = pickle.dumps(clf)
+    pickled = pickle.dumps(clf)
     shutil.rmtree(tmp_path / "m.zarr")
-    assert np.array_equal(pickle.loads(frozen).predict(X), clf.predict(X))
+    assert np.array_equal(pickle.loads(pickled).predict(X), clf.predict(X))
 
 
-def test_names_of_features_are_forgotten_at_the_next_fit(two_blobs):
+def test_the_next_fit_removes_feature_names(two_blobs):
     X, y = two_blobs
     clf = FisherNetworkClassifier(50, 3).fit(pd.DataFrame(X, columns=list("uvwxyz")), y)
     assert clf.feature_names_in_.tolist() == list("uvwxyz")
@@ -263,7 +263,7 @@ def test_names_of_features_are_forgotten_at_the_next_fit(two_blobs):
     assert not hasattr(clf, "feature_names_in_")
 
 
-def test_priors(two_blobs):
+def test_priors_are_shares_equal_or_given(two_blobs):
     X, y = two_blobs
     X, y = X[:200], y[:200].copy()
     y[:60] = 0
@@ -281,7 +281,7 @@ def test_priors(two_blobs):
 
 @pytest.mark.parametrize("bandwidth", ["silverman", "scott", "sheather_jones", 0.7])
 @pytest.mark.parametrize("bandwidth_spread", [None, "std"])
-def test_bandwidths(two_blobs, bandwidth, bandwidth_spread):
+def test_bandwidths_match_their_rules(two_blobs, bandwidth, bandwidth_spread):
     X, y = two_blobs
     clf = FisherNetworkClassifier(100, 3, bandwidth=bandwidth, bandwidth_spread=bandwidth_spread).fit(X, y)
     values = clf.network_.projections[0, clf.network_.class_slices[1]]
@@ -295,7 +295,7 @@ def test_bandwidths(two_blobs, bandwidth, bandwidth_spread):
     assert clf.network_.bandwidth[1, 0] == pytest.approx(expected[bandwidth])
 
 
-def test_random_states():
+def test_random_states_give_seeds():
     X, y = load_digits(n_class=2, return_X_y=True)
     by_number = FisherNetworkClassifier(50, 3, random_state=7).fit(X, y)
     assert by_number.seed_ == 7
@@ -308,17 +308,17 @@ def test_random_states():
 # Degenerate data
 
 
-def test_fallbacks_are_counted():
+def test_fallbacks_of_spreads_are_counted():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((80, 3))
-    X[:30] = X[0]  # most of class 0 is one sample: its MAD is zero at every node
+    X[:30] = X[0]  # most of class 0 is one repeated sample, so its MAD is zero at every node
     y = np.repeat([0, 1], 40)
     clf = FisherNetworkClassifier(60, 3).fit(X, y)
     assert clf.spread_sources_ == {"mad": 60, "iqr": 0, "std": 60, "zero": 0}
     assert np.isfinite(clf.divergences_).all()
 
 
-def test_a_constant_class_is_told_from_a_wide_one():
+def test_a_constant_class_is_separated_from_a_wide_one():
     rng = np.random.default_rng(1)
     X = rng.standard_normal((60, 4))
     X[:20] = 0.25
@@ -331,12 +331,12 @@ def test_a_constant_class_is_told_from_a_wide_one():
     assert (clf.predict(X[20:]) == 1).all()
 
 
-def test_fewer_usable_nodes_than_asked_for():
-    """One of ten thousand inputs varies: at nodes with a small weight for it, that drowns in rounding."""
+def test_fewer_usable_nodes_than_requested_cause_a_warning():
+    """Only one of ten thousand features varies; where its weight is small, rounding hides it."""
     X = np.zeros((40, 10_000), np.float32)
     X[:, 0] = np.tile([-1, 1, 1, -1, -0.9, 0.9, 0.9, -0.9], 5)
     y = np.repeat([0, 1], 20)
-    with pytest.warns(FewUsableNodesWarning, match=r"class 0 has only \d usable nodes of the 8 asked for"):
+    with pytest.warns(FewUsableNodesWarning, match=r"class 0 has only \d usable nodes of the 8 requested"):
         clf = FisherNetworkClassifier(8, 8).fit(X, y)
     constant = np.isneginf(clf.divergences_).all(axis=0)
     assert 0 < constant.sum() < 8
@@ -347,6 +347,6 @@ def test_fewer_usable_nodes_than_asked_for():
 
 
 def test_no_usable_node_is_an_error(tmp_path):
-    with pytest.raises(InvalidInputError, match="no node tells class"):
+    with pytest.raises(InvalidInputError, match="no node separates class"):
         FisherNetworkClassifier(5, 2, store=tmp_path / "m.zarr").fit(np.ones((6, 3)), [0, 0, 0, 1, 1, 1])
     assert not (tmp_path / "m.zarr").exists()

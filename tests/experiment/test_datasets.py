@@ -1,4 +1,4 @@
-"""The experiment's data: IDX files as they come, and as they come damaged."""
+"""The experiment's data: valid and damaged IDX files, OpenML and scikit-learn."""
 
 import gzip
 import os
@@ -28,7 +28,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("array", [images(5), np.arange(7, dtype=np.uint8)])
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_what_was_written_is_read(tmp_path, array, ending):
+def test_idx_files_are_read_as_written(tmp_path, array, ending):
     file = tmp_path / f"array{ending}"
     file.write_bytes(gzip.compress(idx_bytes(array)) if ending else idx_bytes(array))
     assert np.array_equal(read_idx(file), array)
@@ -37,21 +37,21 @@ def test_what_was_written_is_read(tmp_path, array, ending):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no IDX file of bytes in 1 to 3 dimensions: it begins with nothing"),
+        (b"", "not an IDX file of bytes in 1 to 3 dimensions: it starts with nothing"),
         (
-            b"\x1f\x8b\x08\x00 compressed without saying so",
-            "no IDX file of bytes in 1 to 3 dimensions: it begins with 1f 8b 08 00",
+            b"\x1f\x8b\x08\x00 compressed but not named .gz",
+            "not an IDX file of bytes in 1 to 3 dimensions: it starts with 1f 8b 08 00",
         ),
-        (b"\0\0\x0d\x01" + bytes(8), "no IDX file of bytes"),
-        (idx_bytes(images(5))[:-1], "truncated: it has 75 bytes, but its header promises 5 x 3 x 4, 76 bytes"),
-        (idx_bytes(images(5))[:9], "truncated"),
+        (b"\0\0\x0d\x01" + bytes(8), "not an IDX file of bytes"),
+        (idx_bytes(images(5))[:-1], "truncated: it has 75 bytes, but its header gives 5 x 3 x 4, 76 bytes"),
+        (idx_bytes(images(5))[:9], "truncated: it ends in its header, after 9 of 16 bytes"),
         (idx_bytes(images(5)) + b"\0", "too long"),
         (b"\0\0\x08\x03" + b"\xff" * 12, "truncated: it has 16 bytes"),
-        (b"\0\0\x08\x41" + bytes(4 * 65), "no IDX file of bytes in 1 to 3 dimensions"),
-        (b"\0\0\x08\x03" + bytes(4) + b"\xff" * 8, "empty: its header says 0 x 4294967295 x 4294967295"),
+        (b"\0\0\x08\x41" + bytes(4 * 65), "not an IDX file of bytes in 1 to 3 dimensions"),
+        (b"\0\0\x08\x03" + bytes(4) + b"\xff" * 8, "empty: its header gives 0 x 4294967295 x 4294967295"),
     ],
 )
-def test_damaged_files_are_refused_by_name(tmp_path, content, message):
+def test_the_error_names_a_damaged_file(tmp_path, content, message):
     file = tmp_path / "train-images-idx3-ubyte"
     file.write_bytes(content)
     with pytest.raises(InvalidInputError, match=f"train-images-idx3-ubyte is .*{message}"):
@@ -62,7 +62,7 @@ def test_damaged_files_are_refused_by_name(tmp_path, content, message):
     ("damage", "message"),
     [(lambda whole: whole[:-9], "is truncated"), (lambda whole: whole[:20] + b"??" + whole[22:], "is (damaged|trunc)")],
 )
-def test_damaged_compressed_files_are_refused_by_name(tmp_path, damage, message):
+def test_the_error_names_a_damaged_compressed_file(tmp_path, damage, message):
     file = tmp_path / "train-images-idx3-ubyte.gz"
     file.write_bytes(damage(gzip.compress(idx_bytes(images(50)))))
     with pytest.raises(InvalidInputError, match=f"train-images-idx3-ubyte.gz {message}"):
@@ -71,7 +71,7 @@ def test_damaged_compressed_files_are_refused_by_name(tmp_path, damage, message)
 
 @pytest.mark.parametrize("separator", ["-", "."])
 @pytest.mark.parametrize("ending", ["", ".gz"])
-def test_a_folder_by_any_usual_names(folder, tmp_path, separator, ending):
+def test_all_usual_file_names_are_found(folder, tmp_path, separator, ending):
     other = tmp_path / "other"
     other.mkdir()
     for file in folder.iterdir():
@@ -85,9 +85,9 @@ def test_a_folder_by_any_usual_names(folder, tmp_path, separator, ending):
     assert found.digest() == read_images("mnist", folder).digest()
 
 
-def test_a_split_is_known_by_its_digest(folder, monkeypatch):
+def test_a_known_split_is_recognised_by_its_digest(folder, monkeypatch):
     found = read_images("mnist", folder)
-    assert "was not found out" in found.split
+    assert "a copy that fxdask does not know" in found.split
     facts = datasets.DATASETS["mnist"]
     monkeypatch.setitem(datasets.DATASETS, "mnist", replace(facts, known_splits={found.digest(): "known"}))
     assert read_images("mnist", folder).split == "known"
@@ -104,7 +104,7 @@ def test_a_split_is_known_by_its_digest(folder, monkeypatch):
         ),
         (
             lambda f: (f / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(np.arange(20, dtype=np.uint8))),
-            "t10k-labels-idx1-ubyte has the label 19, but labels run from 0 to 9",
+            "t10k-labels-idx1-ubyte has the label 19 but labels run from 0 to 9",
         ),
         (
             lambda f: (f / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros((20, 3, 3), np.uint8))),
@@ -112,26 +112,26 @@ def test_a_split_is_known_by_its_digest(folder, monkeypatch):
         ),
         (
             lambda f: (f / "train-images-idx3-ubyte").write_bytes(idx_bytes(np.zeros(40, np.uint8))),
-            "train-images-idx3-ubyte has 1 dimensions but should have 3",
+            "train-images-idx3-ubyte has 1 dimensions but needs 3",
         ),
     ],
 )
-def test_folders_that_do_not_fit_together(folder, damage, message):
+def test_files_that_contradict_each_other_are_refused(folder, damage, message):
     damage(folder)
     with pytest.raises(InvalidInputError, match=message):
         read_images("mnist", folder)
 
 
-def test_other_refusals(tmp_path):
+def test_unknown_names_and_folders_are_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="'cifar' is not known; choose one of mnist, fashion_mnist, digits"):
         read_images("cifar")
-    with pytest.raises(InvalidInputError, match="is no folder; data is the folder that holds train-images"):
+    with pytest.raises(InvalidInputError, match="is not a folder; pass the folder of train-images"):
         read_images("mnist", tmp_path / "nowhere")
-    with pytest.raises(InvalidInputError, match="digits comes with scikit-learn; leave data out"):
+    with pytest.raises(InvalidInputError, match="digits comes with scikit-learn .*; do not pass data"):
         read_images("digits", tmp_path)
 
 
-def test_the_copy_of_openml_has_its_training_images_first():
+def test_openml_has_the_training_images_first():
     data, target = np.arange(70_000)[:, None] % 251 * np.ones(4), np.array(["7"] * 60_000 + ["2"] * 10_000)
 
     def fetch(name, **_):
@@ -144,24 +144,25 @@ def test_the_copy_of_openml_has_its_training_images_first():
     assert found.image_shape == (2, 2)
 
 
-def test_without_a_network_the_remedy_is_told(tmp_path):
-    nobody = "http://127.0.0.1:9"
+def test_without_a_network_the_error_names_the_remedy(tmp_path):
+    closed_port = "http://127.0.0.1:9"
+    network = {"https_proxy": closed_port, "http_proxy": closed_port}
     run = subprocess.run(
         [sys.executable, "-m", "fxdask", "reproduce", "mnist"],
         capture_output=True,
         text=True,
         check=False,
         cwd=tmp_path,
-        env=os.environ | {"https_proxy": nobody, "http_proxy": nobody, "SCIKIT_LEARN_DATA": str(tmp_path / "cache")},
+        env=os.environ | network | {"SCIKIT_LEARN_DATA": str(tmp_path / "cache")},
     )
     assert run.returncode == 1
-    assert "MNIST is not in scikit-learn's cache and cannot be had from openml.org" in run.stderr
+    assert "MNIST is not in scikit-learn's cache and cannot be downloaded from openml.org" in run.stderr
     assert "pass a folder with train-images-idx3-ubyte" in run.stderr
     assert run.stderr.strip().splitlines()[-1].startswith("error: MNIST is not in")
     assert "Traceback" not in run.stderr
 
 
-def test_a_failed_fetch_is_an_error_of_ours():
+def test_a_failed_download_raises_data_unavailable():
     def fetch(*_, **__):
         raise ConnectionError("no route")
 

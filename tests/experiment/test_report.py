@@ -1,4 +1,4 @@
-"""The report: whole, by itself, and readable in light and in dark."""
+"""The report: self-contained, complete, and readable in light and dark mode."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def digits():
 
 
 def made_up(dataset="mnist", offset=0, n_seeds=2, **identity):
-    """Results whose accuracies are the paper's figures, and so many points more."""
+    """Results whose accuracies are the paper's figures plus an offset in points."""
     published = published_figures(dataset)
     tested = np.full(45, 10_000)
     correct = {
@@ -47,7 +47,7 @@ def made_up(dataset="mnist", offset=0, n_seeds=2, **identity):
 
 
 class Parts(HTMLParser):
-    """What a page is made of: its elements, the addresses it names, and its text."""
+    """The elements, addresses, ids and text of a page."""
 
     VOID = ("meta", "br", "img", "link", "input", "hr")
 
@@ -81,7 +81,7 @@ class Parts(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-def test_the_page_is_whole_and_needs_nothing_else(digits, tmp_path):
+def test_the_page_is_complete_and_self_contained(digits, tmp_path):
     digits.to_html(tmp_path / "report.html")
     parts = Parts((tmp_path / "report.html").read_text())
     assert parts.tags.count("svg") == 3
@@ -93,7 +93,7 @@ def test_the_page_is_whole_and_needs_nothing_else(digits, tmp_path):
     for words in (
         "2 pairs of classes, 3 seeds, 300 random nodes",
         "The paper has no figures for this experiment",
-        "node, in rising order of its response",
+        "node, sorted by its response",
         "extended criterion D",
         "Fisher's criterion F",
         "density per unit of projection",
@@ -105,7 +105,7 @@ def test_the_page_is_whole_and_needs_nothing_else(digits, tmp_path):
     assert all(f"{mean:.2f}" in parts.text for mean in means)
 
 
-def test_every_figure_of_the_paper_stands_beside(digits):
+def test_every_figure_of_the_paper_is_shown(digits):
     results = made_up()
     text = Parts(page(results, digits._example, (8, 8))).text
     for criterion, values in results.published.mean.items():
@@ -118,7 +118,7 @@ def test_every_figure_of_the_paper_stands_beside(digits):
 
 
 @pytest.mark.parametrize(("offset", "mark"), [(5, "▲+5.00"), (-5, "▼-5.00")])
-def test_differences_are_marked(digits, offset, mark):
+def test_large_differences_are_marked(digits, offset, mark):
     text = Parts(page(made_up(offset=offset), digits._example, (8, 8))).text
     assert text.count(mark) == 90
 
@@ -132,33 +132,34 @@ def test_one_seed_has_no_interval(digits):
 
 
 @pytest.mark.parametrize(("name", "value"), [("n_nodes", 5_000), ("n_selected", 5), ("mean_shift", False)])
-def test_another_experiment_is_not_held_against_the_paper(digits, name, value):
+def test_another_experiment_is_not_compared_with_the_paper(digits, name, value):
     results = made_up(**{name: value})
     assert results.published is None
     assert "The paper has no figures" in Parts(page(results, digits._example, (8, 8))).text
 
 
 @pytest.mark.parametrize(
-    ("split", "told"), [(PUBLISHED_SPLIT, None), (OTHER_SPLIT, "not the published"), (None, "was not found out")]
+    ("split", "note"),
+    [(PUBLISHED_SPLIT, None), (OTHER_SPLIT, "not the published"), (None, "a copy that fxdask does not know")],
 )
-def test_another_split_is_told(digits, split, told):
+def test_the_report_notes_another_split(digits, split, note):
     facts = {} if split is None else {"split": split}
     text = Parts(page(replace(made_up("fashion_mnist"), facts=facts), digits._example, (8, 8))).text
-    assert ("Note." in text) is (told is not None)
-    assert told is None or f"{told}" in text.partition("Accuracy of every pair")[0]
+    assert ("Note." in text) is (note is not None)
+    assert note is None or f"{note}" in text.partition("Accuracy of every pair")[0]
 
 
-def test_what_users_named_is_not_taken_for_markup(digits):
+def test_file_names_are_escaped(digits):
     results = replace(made_up(), facts={"data": "IDX files in <script>alert(1)</script>"})
     assert "script" not in Parts(page(results, digits._example, (8, 8))).tags
 
 
-def test_only_a_report_is_replaced(digits, tmp_path):
+def test_only_a_report_is_overwritten(digits, tmp_path):
     file = tmp_path / "report.html"
     digits.to_html(file)
     digits.to_html(file)
     file.write_text("<p>mine</p>")
-    with pytest.raises(StoreExistsError, match="is no report of fxdask; choose another path"):
+    with pytest.raises(StoreExistsError, match="is not a report of fxdask; choose another path"):
         digits.to_html(file)
     assert file.read_text() == "<p>mine</p>"
     file.write_text("")
@@ -166,24 +167,24 @@ def test_only_a_report_is_replaced(digits, tmp_path):
     assert "±" in file.read_text(encoding="utf-8")
 
 
-def test_places_where_no_report_can_be(digits, tmp_path):
+def test_paths_that_cannot_be_written_are_refused(digits, tmp_path):
     with pytest.raises(InvalidInputError, match=r"no report can be written to .*: it is a folder"):
         digits.to_html(tmp_path)
     with pytest.raises(InvalidInputError, match="its folder does not exist"):
         digits.to_html(tmp_path / "nowhere" / "report.html")
 
 
-def test_any_locale_will_do(tmp_path):
-    words = [sys.executable, "-m", "fxdask", "reproduce", "digits", "--seeds", "2", "--nodes", "50", "--pairs", "0-1"]
+def test_the_report_is_utf_8_in_any_locale(tmp_path):
+    command = [sys.executable, "-m", "fxdask", "reproduce", "digits", "--seeds", "2", "--nodes", "50", "--pairs", "0-1"]
     plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    run = subprocess.run(words, capture_output=True, check=False, cwd=tmp_path, env=os.environ | plain)
+    run = subprocess.run(command, capture_output=True, check=False, cwd=tmp_path, env=os.environ | plain)
     assert run.returncode == 0, run.stderr
     assert "±" in (tmp_path / "reproduce-digits" / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium browser")
 @pytest.mark.parametrize(("scheme", "is_dark"), [(0, True), (1, False)])
-def test_a_browser_shows_it(digits, tmp_path, scheme, is_dark):
+def test_a_browser_renders_the_report(digits, tmp_path, scheme, is_dark):
     digits.to_html(tmp_path / "report.html")
     subprocess.run(
         [
@@ -205,9 +206,9 @@ def test_a_browser_shows_it(digits, tmp_path, scheme, is_dark):
     shot = imread(tmp_path / "shot.png")[:, :, :3]
     brightness = shot.mean(axis=2)
     assert (np.median(brightness) < 0.2) == is_dark
-    # Words and lines stand out of the page, in the tables above and in the figures further down.
+    # Text and lines contrast with the page, in the tables at the top and in the figures below.
     for part in (brightness[:700], brightness[1200:2200]):
-        stands_out = np.abs(part - np.median(brightness)) > 0.5
-        assert 0.002 < stands_out.mean() < 0.3
+        contrasting = np.abs(part - np.median(brightness)) > 0.5
+        assert 0.002 < contrasting.mean() < 0.3
     colourful = shot.max(axis=2) - shot.min(axis=2) > 0.3
     assert colourful[1000:].mean() > 0.0005

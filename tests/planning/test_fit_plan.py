@@ -84,11 +84,11 @@ def test_more_memory_never_means_more_reading(megabytes, more):
     except MemoryPlanError:
         return
     much = planned(megabytes + more)
-    # A block more or less comes of rounding to whole tiles.
+    # Rounding to whole tiles may add a block.
     assert much.bytes_read <= 1.02 * little.bytes_read
 
 
-def test_a_plan_for_people_and_as_numbers():
+def test_a_plan_prints_a_table_and_returns_numbers():
     resources = Resources(limit=512 * MIB, baseline=140 * MIB, threads=1, processes=2)
     facts = SampleFacts(in_memory=False, probes_in_memory=False)
     plan = plan_fit(sized(2_000, 784, (700_000, 670_000), 10), samples=facts, resources=resources)
@@ -101,14 +101,14 @@ def test_a_plan_for_people_and_as_numbers():
     assert "samples                   1,370,000" in shown
 
 
-def test_many_samples_have_narrow_tiles_and_wide_samples_small_ones():
+def test_many_samples_reduce_the_nodes_of_a_tile_and_many_features_its_size():
     assert (tile_shape(784).nodes, tile_shape(784, 10**6).nodes, tile_shape(784, 10**9).nodes) == (384, 96, 96)
     assert tile_shape(784).samples == tile_shape(784, 10**9).samples
     assert tile_shape(20_000).nodes < 384
 
 
 @given(n_features=st.integers(1, 10_000_000), n_samples=st.integers(0, 10**9))
-def test_reads_are_whole_tiles_of_bounded_width(n_features, n_samples):
+def test_reads_are_whole_tiles_and_tiles_are_whole_vectors(n_features, n_samples):
     tile = tile_shape(n_features, n_samples)
     assert rows_per_read(n_features) % tile.samples == 0
     assert tile.nodes % 16 == 0
@@ -116,7 +116,7 @@ def test_reads_are_whole_tiles_of_bounded_width(n_features, n_samples):
 
 
 @given(total=st.integers(1, 2_000), most=st.integers(1, 40).map(lambda n: 16 * n))
-def test_tiles_cover_everything_and_only_the_last_is_shorter(total, most):
+def test_tiles_cover_all_rows_and_only_the_last_is_shorter(total, most):
     lengths = [padded_length(total, start, most) for start in range(0, total, most)]
     assert all(length == most for length in lengths[:-1])
     assert total <= sum(lengths) < total + 16
@@ -128,12 +128,12 @@ def test_ranges_cover_every_row_once(n_rows, per_range):
     assert rows == list(range(n_rows))
 
 
-def test_more_selected_than_there_are_gives_both_numbers():
+def test_more_selected_nodes_than_nodes_are_refused_with_both_numbers():
     with pytest.raises(InvalidInputError, match="n_selected is 30 but there are only 20 nodes"):
         plan_fit(sized(20, 4, (5, 5), 30))
 
 
-def test_store_bytes_count_what_is_kept_by_choice():
+def test_store_bytes_count_the_optional_arrays():
     def stored(*kept):
         return plan_fit(sized(1_000, 10, (50, 50), 5, kept=kept))
 
@@ -142,7 +142,7 @@ def test_store_bytes_count_what_is_kept_by_choice():
     assert stored().store_bytes(staged_bytes=7) - stored().store_bytes() == 7
 
 
-def test_bytes_for_people():
+def test_byte_counts_as_text():
     assert [format_bytes(n) for n in (12, 2048, 3.1 * 2**30, 2**50)] == [
         "12 B",
         "2.0 KiB",
@@ -154,6 +154,6 @@ def test_bytes_for_people():
 @pytest.mark.parametrize(
     ("per_block", "passes"), [(384, 1.0), (768, 1.0), (192, 2.0), (200, 2.9), (100, 4.8), (1, 384.0)]
 )
-def test_blocks_that_are_not_whole_tiles_multiply_whole_tiles_all_the_same(per_block, passes):
+def test_blocks_of_partial_tiles_still_multiply_whole_tiles(per_block, passes):
     plan = plan_fit(sized(3_840, 5, (1_500, 1_500), 5), per_block)
     assert plan.product_passes == pytest.approx(passes, rel=0.05)

@@ -94,7 +94,7 @@ def test_a_fit_resumes_after_its_samples_were_unreachable(kind, tmp_path, monkey
 
     with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
         patch.setattr(tasks, "fit_block", lose_samples)
-        patch.setattr(FitPlan, "keeps_prepared", False)
+        patch.setattr(FitPlan, "keeps_preprocessed", False)
         with pytest.raises(InvalidInputError, match="there is no"):
             fit(tmp_path / kind, store=store, nodes_per_block=10)
     (tmp_path / "away").rename(tmp_path / kind)

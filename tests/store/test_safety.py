@@ -74,7 +74,7 @@ def test_earlier_scores_stay_until_the_new_ones_are_finished(tmp_path):
 def test_an_earlier_model_stays_until_the_new_one_is_finished(tmp_path):
     store = tmp_path / "model.zarr"
     old = fit(store=store)
-    with pytest.raises(InvalidInputError, match="no node tells class"):
+    with pytest.raises(InvalidInputError, match="no node separates class"):
         fit(np.ones((40, 4)), store=store, overwrite=True)
     assert np.array_equal(fxdask.load(store).divergences_, old.divergences_)
     assert [path.name for path in tmp_path.iterdir()] == ["model.zarr"]
@@ -88,7 +88,7 @@ def test_an_earlier_model_stays_until_the_new_one_is_finished(tmp_path):
     ("changed", "message"),
     [
         ({"X": X + 1}, "made from other samples"),
-        ({"X": X.astype(np.float32)}, "samples of another type"),
+        ({"X": X.astype(np.float32)}, "samples of another dtype"),
         ({"y": 1 - Y}, "made from other labels"),
         ({"y": Y + 10}, "made from other labels"),
         ({"n_nodes": 51}, "made from n_nodes=50 instead of 51"),

@@ -1,4 +1,4 @@
-"""What a plan says that a task takes, against what NumPy allocates while it runs."""
+"""The memory of a task that a plan predicts, compared with what NumPy allocates while the task runs."""
 
 import tracemalloc
 
@@ -17,15 +17,15 @@ from fxdask.tasks.telemetry import resident_bytes
 MIB = 2**20
 
 
-def traced(task, found):
-    """The same task, that also notes how many bytes it had allocated at most."""
+def traced(task, peaks):
+    """The same task; it also appends its peak of allocated bytes to ``peaks``."""
 
     def run(*arguments):
         tracemalloc.start()
         try:
             return task(*arguments)
         finally:
-            found.append(tracemalloc.get_traced_memory()[1])
+            peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
 
     return run
@@ -33,7 +33,7 @@ def traced(task, found):
 
 @pytest.fixture
 def peaks(monkeypatch):
-    """Bytes that each block's task had allocated at most."""
+    """The peak of allocated bytes of each block's task."""
     found = []
     monkeypatch.setattr(tasks, "fit_block", traced(tasks.fit_block, found))
     with dask.config.set(num_workers=1):
@@ -66,7 +66,9 @@ def samples(kind, shape, dtype, folder):
         ("numpy", (120_000, 20), np.uint8, None, 60, {}),
     ],
 )
-def test_no_task_takes_more_than_the_plan_says(kind, shape, dtype, normalize, megabytes, parameters, peaks, tmp_path):
+def test_no_fit_task_uses_more_memory_than_planned(
+    kind, shape, dtype, normalize, megabytes, parameters, peaks, tmp_path
+):
     X, y = samples(kind, shape, dtype, tmp_path), np.arange(shape[0]) % 3
     limit = None if megabytes is None else int((resident_bytes() + megabytes * MIB) / 0.6)
     clf = FisherNetworkClassifier(
@@ -88,13 +90,13 @@ def test_no_task_takes_more_than_the_plan_says(kind, shape, dtype, normalize, me
         ("numpy", (60_000, 20), np.float32, None, {"n_selected": 100}),
     ],
 )
-def test_no_scoring_task_takes_more_than_its_plan_says(
+def test_no_scoring_task_uses_more_memory_than_planned(
     kind, shape, dtype, normalize, parameters, tmp_path, monkeypatch
 ):
     data = samples(kind, shape, dtype, tmp_path)
     head = (np.random.default_rng(0).standard_normal((400, shape[1])) * 20 + 100).astype(dtype)
     clf = FisherNetworkClassifier(300, normalize=normalize, **parameters).fit(head, np.arange(400) % 2)
-    clf.predict(head)  # the tables are the model's, not a task's
+    clf.predict(head)  # makes the density tables, which belong to the model and not to a task
     found, plans, score = [], [], score_graphs.score
 
     def planned(job, handle, plan, *rest):
@@ -108,4 +110,4 @@ def test_no_scoring_task_takes_more_than_its_plan_says(
     (plan,) = plans
     assert len(found) == plan.n_tasks
     assert max(found) <= plan.task_bytes + 2 * MIB
-    assert plan.task_bytes < 3 * max(found) + 8 * MIB, "and it does not say much more than it takes"
+    assert plan.task_bytes < 3 * max(found) + 8 * MIB, "the estimate is not much too high"

@@ -31,12 +31,12 @@ def source(request, tmp_path):
 
 
 @pytest.mark.parametrize("per_read", [1, 10, 103, 500])
-def test_every_range_arrives_in_order_and_stays_while_it_is_used(source, per_read):
+def test_ranges_come_in_order_and_are_not_overwritten_while_in_use(source, per_read):
     counters = TaskCounters()
     starts, seen = [], []
     for start, rows in read_ahead(source, row_ranges(len(X), per_read), counters):
         before = rows.copy()
-        # What is read meanwhile must not be read into these rows.
+        # Give the read of the next range time to overwrite these rows by mistake.
         threading.Event().wait(0.002)
         assert np.array_equal(rows, before)
         starts.append(start)
@@ -48,28 +48,28 @@ def test_every_range_arrives_in_order_and_stays_while_it_is_used(source, per_rea
 
 def test_the_next_range_is_read_while_this_one_is_used(tmp_path, monkeypatch):
     np.save(tmp_path / "X.npy", X)
-    began = []
+    started = []
 
-    def opened(samples, room):
-        read = open_rows(samples, room)
+    def open_recorded(samples, allocate):
+        read = open_rows(samples, allocate)
 
-        def noted(start, stop):
-            began.append(start)
+        def recorded(start, stop):
+            started.append(start)
             return read(start, stop)
 
-        return noted
+        return recorded
 
     open_rows = reading.open_rows
-    monkeypatch.setattr(reading, "open_rows", opened)
+    monkeypatch.setattr(reading, "open_rows", open_recorded)
     for start, _ in read_ahead(NpyAddress(str(tmp_path / "X.npy")), row_ranges(len(X), 20), TaskCounters()):
         for _ in range(1000):
-            if len(began) > start // 20 + 1 or start == 100:
+            if len(started) > start // 20 + 1 or start == 100:
                 break
             threading.Event().wait(0.005)
-        assert len(began) == min(start // 20 + 2, 6), "one ahead, and no more than one"
+        assert len(started) == min(start // 20 + 2, 6), "exactly one range ahead"
 
 
-def test_a_file_that_turned_bad_after_it_was_surveyed_is_refused(tmp_path):
+def test_infinity_that_appeared_in_a_file_after_the_scan_is_refused(tmp_path):
     bad = X.copy()
     bad[77, 3] = np.inf
     np.save(tmp_path / "X.npy", bad)
@@ -79,25 +79,25 @@ def test_a_file_that_turned_bad_after_it_was_surveyed_is_refused(tmp_path):
 
 @given(
     value=st.sampled_from([np.nan, np.inf, -np.inf, 3e38, -3e38, 1.0]),
-    place=st.tuples(st.integers(0, 102), st.integers(0, 4)),
+    index=st.tuples(st.integers(0, 102), st.integers(0, 4)),
 )
-def test_large_values_are_no_infinities(value, place):
-    """A quick look at the sum may overflow; only values that are not finite themselves are refused."""
+def test_large_finite_values_are_accepted(value, index):
+    """The sum of all values may overflow, but only NaN and infinity are refused."""
     rows = np.full((103, 5), 3e38, np.float32)
-    rows[place] = value
+    rows[index] = value
     if np.isfinite(value):
         assert checked_rows(rows) is rows
     else:
-        with pytest.raises(InvalidInputError, match=f"first in sample {place[0]}, feature {place[1]}"):
+        with pytest.raises(InvalidInputError, match=f"first in sample {index[0]}, feature {index[1]}"):
             checked_rows(rows)
 
 
-def test_a_mapped_file_is_read_instead(tmp_path):
+def test_a_memory_map_of_a_whole_file_becomes_the_address_of_the_file(tmp_path):
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     assert address_of_mapped(mapped) == NpyAddress(str(tmp_path / "X.npy"))
     assert np.array_equal(read_all(as_samples(mapped).handle), X)
-    # What is not the file as it stands is taken as it is: a part, another order, changes that are not written.
+    # Maps that differ from the file stay arrays: a part, a transpose, or a copy-on-write map.
     assert address_of_mapped(mapped[3:]) is None
     assert address_of_mapped(mapped.T) is None
     assert address_of_mapped(np.load(tmp_path / "X.npy", mmap_mode="c")) is None

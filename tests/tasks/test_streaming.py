@@ -1,4 +1,4 @@
-"""Fits whose projections do not fit into memory: the same numbers as those that do."""
+"""Fits whose projections do not fit into memory give the same numbers as fits whose projections do."""
 
 import dask
 import dask.array as da
@@ -28,7 +28,7 @@ N_NODES = 400
 
 @pytest.fixture(scope="module")
 def many():
-    """More samples than the values of a block of nodes have room for, in a limit of some hundred MiB."""
+    """So many samples that the values of a block of nodes do not fit into some hundred MiB."""
     rng = np.random.default_rng(3)
     y = (rng.random(60_000) < 0.35).astype(int)
     X = rng.standard_normal((60_000, 5)).astype(np.float32)
@@ -37,7 +37,7 @@ def many():
 
 
 def tight(megabytes_per_task=45):
-    """A limit that leaves so much for each of two tasks."""
+    """The memory limit that leaves this much for each of two tasks."""
     return int((resident_bytes() + 2 * megabytes_per_task * MIB) / 0.6)
 
 
@@ -48,7 +48,6 @@ def whole(many):
 
 @pytest.fixture(autouse=True)
 def two_threads():
-
     with dask.config.set(num_workers=2):
         yield
 
@@ -59,7 +58,7 @@ def assert_same(model, whole):
     assert model.spread_sources_ == whole.spread_sources_
 
 
-def test_in_a_tight_limit_the_same_model_comes_out(many, whole):
+def test_a_streamed_fit_gives_the_same_model(many, whole):
     clf = FisherNetworkClassifier(N_NODES, 5, memory_limit=tight())
     plan = clf.plan(*many)
     assert plan.is_streamed
@@ -70,7 +69,7 @@ def test_in_a_tight_limit_the_same_model_comes_out(many, whole):
 
 
 @pytest.mark.parametrize("kind", ["npy", "zarr"])
-def test_files_are_read_as_planned(many, whole, tmp_path, kind):
+def test_a_streamed_fit_reads_as_many_bytes_as_planned(many, whole, tmp_path, kind):
     X, y = many
     if kind == "npy":
         np.save(tmp_path / "X.npy", X)
@@ -83,13 +82,13 @@ def test_files_are_read_as_planned(many, whole, tmp_path, kind):
     assert sum(clf.fit_info_["bytes_read_by_process"].values()) == plan.bytes_read
     assert clf.fit_info_["passes"] == plan.passes
     names = set(zarr.open_group(tmp_path / "model.zarr", mode="r").array_keys())
-    assert "probes" not in names, "what only the fit needed is gone"
+    assert "probes" not in names, "temporary arrays are deleted"
     assert_same(fxdask.load(tmp_path / "model.zarr"), whole)
 
 
-def test_a_fit_begun_with_plenty_of_memory_goes_on_with_little(many, whole, tmp_path):
+def test_an_unfinished_fit_can_be_resumed_with_less_memory(many, whole, tmp_path):
     store = tmp_path / "model.zarr"
-    begun = FisherNetworkClassifier(N_NODES, 5, store=store, nodes_per_block=150).fit(*many)
+    first = FisherNetworkClassifier(N_NODES, 5, store=store, nodes_per_block=150).fit(*many)
     unfinish(store)
     (store / "blocks_done" / "c" / "1").unlink()
     clf = FisherNetworkClassifier(N_NODES, 5, store=store, memory_limit=tight(25))
@@ -99,21 +98,21 @@ def test_a_fit_begun_with_plenty_of_memory_goes_on_with_little(many, whole, tmp_
     clf.fit(*many)
     assert clf.fit_info_["n_blocks_resumed"] == 2
     assert_same(clf, whole)
-    assert begun.store_ == clf.store_
+    assert first.store_ == clf.store_
 
 
 @pytest.mark.parametrize(
     ("location", "spread", "normalize"),
     [("mean", "std", None), ("median", "iqr", "feature"), ("interquartile_mean", "std", "sample")],
 )
-def test_every_estimator_can_be_streamed(many, location, spread, normalize):
+def test_all_estimators_can_be_streamed(many, location, spread, normalize):
     parameters = {"location": location, "spread": spread, "normalize": normalize}
     clf = FisherNetworkClassifier(100, 5, memory_limit=tight(25), **parameters)
     assert clf.plan(*many).is_streamed
     assert_same(clf.fit(*many), FisherNetworkClassifier(100, 5, **parameters).fit(*many))
 
 
-def test_flat_spreads_fall_back_and_their_rows_are_repeated(many):
+def test_zero_spreads_fall_back_and_their_rows_are_repeated(many):
     X, y = many
     X = X.copy()
     X[np.random.default_rng(0).random(len(X)) < 0.8] = 0
@@ -125,8 +124,8 @@ def test_flat_spreads_fall_back_and_their_rows_are_repeated(many):
     assert_same(clf, FisherNetworkClassifier(50, 5).fit(X, y))
 
 
-def test_samples_in_order_of_what_they_measure(many):
-    """A drift from the first sample to the last: probes are spread over all of them."""
+def test_sorted_samples_need_no_repeats(many):
+    """Probes are spread over all samples, so a drift from the first sample to the last does no harm."""
     X, y = many
     order = np.argsort(X[:, 0])
     X, y = X[order], y[order]
@@ -144,7 +143,7 @@ def test_too_little_memory_is_refused_with_both_numbers(many):
         FisherNetworkClassifier(N_NODES, 5, memory_limit=resident_bytes()).fit(*many)
 
 
-def test_all_projections_cannot_be_kept_of_values_that_are_never_together(many, tmp_path):
+def test_keeping_all_projections_is_refused_if_values_must_be_streamed(many, tmp_path):
     clf = FisherNetworkClassifier(
         N_NODES, 5, memory_limit=tight(), store=tmp_path / "model.zarr", keep_projections="all"
     )
@@ -166,10 +165,10 @@ def test_all_projections_cannot_be_kept_of_values_that_are_never_together(many, 
     ties=st.booleans(),
     kind=st.sampled_from([ProjectedNodes, FeatureColumns]),
 )
-def test_any_cutting_and_any_miss_give_the_bits_of_the_whole(
+def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
     seed, n_samples, n_classes, chunk_tiles, per_pass, start, slacks, estimators, ties, kind
 ):
-    """Brackets are made to miss on purpose: too narrow ones first, then wider ones, then everything."""
+    """Some slacks are too small on purpose, so that brackets miss and rows are repeated."""
     rng = np.random.default_rng(seed)
     n_features = 3 if kind is ProjectedNodes else 70
     shape = (n_samples, n_features)
@@ -217,7 +216,7 @@ def test_a_model_larger_than_the_limit_is_refused(many):
         FisherNetworkClassifier(N_NODES, 200, memory_limit=tight(20)).plan(*many)
 
 
-def test_many_selected_nodes_of_few_inputs_are_projected_in_bounded_pieces(many):
+def test_many_selected_nodes_are_projected_in_ranges_of_bounded_size(many):
     X, y = (part[:25_000] for part in many)
     clf = FisherNetworkClassifier(N_NODES, 200).fit(X, y)
     plan = clf.plan(X, y)
@@ -230,23 +229,23 @@ def test_many_selected_nodes_of_few_inputs_are_projected_in_bounded_pieces(many)
     np.testing.assert_allclose(clf.network_.projections, ascending, atol=1e-4)
 
 
-def test_a_file_that_was_cut_after_the_survey_is_refused_and_nothing_is_left(many, tmp_path, monkeypatch):
+def test_a_file_that_became_shorter_after_the_scan_is_refused_and_no_store_remains(many, tmp_path, monkeypatch):
     X, y = many
     np.save(tmp_path / "X.npy", X)
 
-    def cut_then_fit(*arguments):
+    def truncate_then_fit(*arguments):
         np.save(tmp_path / "X.npy", X[:50_000])
         return fit_blocks(*arguments)
 
     fit_blocks = fit_graphs.fit_blocks
-    monkeypatch.setattr(fit_graphs, "fit_blocks", cut_then_fit)
+    monkeypatch.setattr(fit_graphs, "fit_blocks", truncate_then_fit)
     with pytest.raises(InvalidInputError, match="X has changed since it was scanned"):
         FisherNetworkClassifier(50, 5, store=tmp_path / "model.zarr").fit(tmp_path / "X.npy", y)
     assert not (tmp_path / "model.zarr").exists()
 
 
-def test_a_dask_array_is_planned_as_it_will_be_fitted(many):
-    X, y = np.tile(many[0], (1, 20)), many[1]  # so large that other changes of the memory in use are small beside it
+def test_the_plan_of_a_dask_array_counts_its_loaded_samples(many):
+    X, y = np.tile(many[0], (1, 20)), many[1]  # other changes of the memory in use are small compared with 24 MB
     lazy = da.from_array(X, chunks=(10_000, 100))
     clf = FisherNetworkClassifier(50, 5, memory_limit=tight(450))
     assert clf.plan(lazy, y).resources.baseline > clf.plan(X, y).resources.baseline + X.nbytes / 2

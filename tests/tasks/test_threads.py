@@ -33,7 +33,7 @@ def test_overlapping_uses_share_one_limit_and_restore_it():
         assert blas_threads() == {2}
 
 
-def test_restored_after_an_error():
+def test_the_limit_is_restored_after_an_error():
     @one_blas_thread()
     def fails():
         seen.append(blas_threads())

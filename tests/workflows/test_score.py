@@ -1,3 +1,5 @@
+"""Batch scoring: stores, layouts of X, densities and memory limits."""
+
 import logging
 
 import dask.array as da
@@ -24,7 +26,7 @@ def model(three_blobs, tmp_path):
     return FisherNetworkClassifier(100, 3, store=tmp_path / "model.zarr").fit(*three_blobs)
 
 
-def test_store_to_store(model, three_blobs, tmp_path):
+def test_labels_and_scores_in_the_store_equal_the_predictions(model, three_blobs, tmp_path):
     X, y = three_blobs
     zarr.create_array(tmp_path / "test.zarr", data=X, chunks=(37, 2))
     result = fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "test.zarr", tmp_path / "scored.zarr", y)
@@ -42,8 +44,8 @@ def test_store_to_store(model, three_blobs, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["numpy", "dask", "npy", "zarr"])
-def test_more_than_one_read(kind, tmp_path, monkeypatch):
-    """Samples so wide that the reads, so the chunks of the result, are several."""
+def test_wide_samples_are_scored_in_several_reads(kind, tmp_path, monkeypatch):
+    """Each read writes one chunk of the result."""
     monkeypatch.setattr(score_plan, "BYTES_PER_TASK", 13 * 2**20)
     rng = np.random.default_rng(0)
     X = rng.integers(0, 200, (4_000, 2_000), dtype=np.uint8)
@@ -59,7 +61,7 @@ def test_more_than_one_read(kind, tmp_path, monkeypatch):
     }[kind]
     result = fxdask.batch_score(model, data, tmp_path / "out.zarr", y)
     scored = zarr.open_group(tmp_path / "out.zarr", mode="r")
-    # Whole chunks of what has chunks, whole reads of what has none.
+    # Arrays with chunks are read by whole chunks, the others by ranges of the planned size.
     rows = {"dask": 999, "zarr": 1_400}.get(kind, 1_536)
     assert scored["labels"].chunks == scored["scores"].chunks[:1] == (rows,)
     assert scored["labels"].nchunks_initialized == -(-4_000 // rows)
@@ -67,7 +69,7 @@ def test_more_than_one_read(kind, tmp_path, monkeypatch):
     assert result.accuracy == model.score(X, y)
 
 
-def test_an_empty_test_set(model, tmp_path):
+def test_an_empty_test_set_gives_an_empty_store(model, tmp_path):
     for data in (np.empty((0, 5)), da.zeros((0, 5))):
         result = fxdask.batch_score(model, data, tmp_path / "empty.zarr", [], overwrite=True)
         assert result.n_samples == 0
@@ -78,7 +80,7 @@ def test_an_empty_test_set(model, tmp_path):
         assert group.attrs["fxdask"]["finished"]
 
 
-def test_labels_of_another_length(model, three_blobs, tmp_path):
+def test_true_labels_of_another_length_are_refused(model, three_blobs, tmp_path):
     with pytest.raises(ValueError, match="y has 3 labels but X has 300 samples"):
         fxdask.batch_score(model, three_blobs[0], tmp_path / "out.zarr", ["ash"] * 3)
     assert not (tmp_path / "out.zarr").exists()
@@ -93,9 +95,9 @@ def test_unfinished_scores_are_replaced(model, three_blobs, tmp_path):
     assert zarr.open_group(tmp_path / "out.zarr")["labels"].shape == (10,)
 
 
-def test_accuracy_and_confusion(wide, tmp_path):
+def test_accuracy_and_confusion_matrix_count_unknown_labels(wide, tmp_path):
     model, X, y = wide
-    y = np.where(np.arange(4_000) < 7, 9, y)  # a label the model does not know
+    y = np.where(np.arange(4_000) < 7, 9, y)  # 9 is a label that the model does not know
     result = fxdask.batch_score(model, tmp_path / "X.zarr", tmp_path / "out.zarr", y)
     predicted = model.predict(X)
     assert result.labels.tolist() == [0, 1, 9]
@@ -123,7 +125,7 @@ def test_both_densities_give_the_same_labels(wide, tmp_path, caplog):
     with caplog.at_level(logging.INFO, logger="fxdask"):
         assert np.array_equal(model.predict(X), labels)
         assert np.array_equal(model.set_params(density="exact").predict(X), labels)
-    assert "4000 of 4000 samples were decided by the exact sums" in caplog.text
+    assert "4000 of 4000 samples were decided by exact sums" in caplog.text
     with pytest.raises(ValueError, match="density='guess' is not known"):
         fxdask.batch_score(model, X, tmp_path / "none.zarr", density="guess")
     assert not (tmp_path / "none.zarr").exists()
@@ -133,7 +135,7 @@ def test_both_densities_give_the_same_labels(wide, tmp_path, caplog):
     "chunks",
     [((1, 2, 997, 3_000), (7, 23)), ((0, 2_000, 0, 2_000), (30,)), ((700,) * 5 + (500,), (10, 20))],
 )
-def test_dask_chunks_of_any_shape(wide, chunks, tmp_path):
+def test_dask_chunks_of_any_shape_give_the_same_labels(wide, chunks, tmp_path):
     model, X, y = wide
     lazy = da.from_array(X, chunks=chunks)
     result = fxdask.batch_score(model, lazy, tmp_path / "out.zarr", y)
@@ -146,7 +148,7 @@ def test_dask_chunks_of_any_shape(wide, chunks, tmp_path):
 
 
 def test_a_lazy_prediction_holds_the_model_once(wide):
-    """The graph grows with the chunks of X by as much for a large model as for a small one."""
+    """The size of the graph depends on the chunks of X, not on the size of the model."""
     model, X, y = wide
     large = FisherNetworkClassifier(400, 100).fit(X[:600], y[:600])
     for clf in (model, large):
@@ -170,7 +172,7 @@ def test_a_lazy_prediction_holds_the_model_once(wide):
     ids=str,
 )
 @pytest.mark.parametrize("dtype", ["<f4", ">f8", "u1"])
-def test_every_layout_of_zarr_arrays(wide, layout, dtype, tmp_path):
+def test_every_zarr_layout_gives_the_same_labels(wide, layout, dtype, tmp_path):
     model, X, _ = wide
     data = (X * 20 + 100).astype(dtype)
     zarr.create_array(tmp_path / "laid.zarr", data=data, **layout)
@@ -192,7 +194,7 @@ def test_chunks_that_were_never_written_read_as_the_fill_value(wide, tmp_path):
     cut=st.tuples(st.integers(0, 60), st.integers(0, 60)),
     column_chunk=st.integers(1, 5),
 )
-def test_pieces_make_up_the_rows(rows, chunk, cut, column_chunk, tmp_path_factory):
+def test_pieces_concatenate_to_the_requested_rows(rows, chunk, cut, column_chunk, tmp_path_factory):
     folder = tmp_path_factory.mktemp("pieces")
     X = np.arange(rows * 4.0).reshape(rows, 4)
     zarr.create_array(folder / "X.zarr", data=X, chunks=(chunk, column_chunk))
@@ -200,13 +202,13 @@ def test_pieces_make_up_the_rows(rows, chunk, cut, column_chunk, tmp_path_factor
     pieces = read_pieces(ZarrAddress(str(folder / "X.zarr")), start, stop)
     assert np.array_equal(np.concatenate([np.empty((0, 4)), *pieces]), X[start:stop])
     if column_chunk >= 4 and stop > start:
-        assert len(pieces) == len({row // chunk for row in range(start, stop)}), "one for each chunk, without a copy"
+        assert len(pieces) == len({row // chunk for row in range(start, stop)}), "one piece per chunk, without a copy"
 
 
 # Memory
 
 
-def test_a_small_memory_limit_makes_small_ranges():
+def test_a_smaller_memory_limit_gives_smaller_ranges():
     test_set = SamplesToScore(n_samples=10**6, n_features=784, copies=2)
     plans = [
         plan_scores(test_set, 20, 10, 2, Resources(limit=mib * 2**20, baseline=0, threads=2))
@@ -230,13 +232,13 @@ def test_a_chunk_that_cannot_fit_is_refused_with_both_numbers(wide, tmp_path):
 
 
 @pytest.mark.parametrize("limit", ["much", -3, True])
-def test_a_memory_limit_that_is_none(wide, limit, tmp_path):
+def test_invalid_memory_limits_are_refused(wide, limit, tmp_path):
     model, X, _ = wide
     with pytest.raises(ValueError, match="memory_limit must be a number of bytes"):
         fxdask.batch_score(model, X, tmp_path / "out.zarr", memory_limit=limit)
 
 
-def test_a_dask_chunk_that_cannot_fit_is_refused_too(wide, tmp_path):
+def test_a_dask_chunk_that_cannot_fit_is_refused(wide, tmp_path):
     model, _, _ = wide
     limit = resident_bytes() / 0.6 + 200e6
     for rows in ((3_000_000,), (1_000, 2_999_000)):

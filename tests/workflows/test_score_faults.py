@@ -1,4 +1,4 @@
-"""Scorings that are stopped, disturbed or given what cannot be scored."""
+"""Scorings that are killed, interrupted or damaged, and input that cannot be scored."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ from fxdask.store.scores import ScoreStore
 
 @pytest.fixture(scope="module")
 def killed_once(tmp_path_factory):
-    """What a killed scoring left, in its place, and a copy of it."""
+    """A folder with the files of a killed scoring, and a copy of them."""
     folder = tmp_path_factory.mktemp("killed")
     model, X, y = wide_in(folder / "work")
     kill_while_scoring(folder / "work")
@@ -32,14 +32,14 @@ def killed_once(tmp_path_factory):
 
 @pytest.fixture
 def killed(killed_once, monkeypatch):
-    """The same files at the same place, whatever an earlier test made of them."""
+    """The same files at the same path, restored for every test."""
     monkeypatch.setattr(score_plan, "BYTES_PER_TASK", 1)
     folder, *rest = killed_once
     shutil.rmtree(folder / "work")
     return shutil.copytree(folder / "kept", folder / "work"), *rest
 
 
-def test_a_killed_scoring_is_taken_up(killed):
+def test_a_killed_scoring_is_resumed(killed):
     tmp_path, model, X, y = killed
     assert not (tmp_path / "out.zarr").exists()
     result = fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr", y)
@@ -60,7 +60,7 @@ def test_a_changed_test_set_is_scored_from_the_start(killed):
     assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(zarr.open_array(tmp_path / "X.zarr")[:]))
 
 
-def test_a_chunk_lost_from_what_was_begun_is_scored_again(killed):
+def test_a_chunk_lost_from_unfinished_scores_is_scored_again(killed):
     tmp_path, model, X, _ = killed
     (folder,) = begun(tmp_path)
     lost = next(file for file in (folder / "labels" / "c").glob("*") if file.suffix == "")
@@ -100,7 +100,7 @@ def damage(folder, kind):
 
 
 @pytest.mark.parametrize("kind", ["labels", "scores", "empty", "no header", "bad header", "no array"])
-def test_what_was_begun_and_then_damaged_is_scored_again(killed, kind):
+def test_damaged_unfinished_scores_are_scored_again(killed, kind):
     tmp_path, model, X, _ = killed
     (folder,) = begun(tmp_path)
     damage(folder, kind)
@@ -108,7 +108,7 @@ def test_what_was_begun_and_then_damaged_is_scored_again(killed, kind):
     assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(X))
 
 
-def test_what_came_meanwhile_is_not_replaced(wide, tmp_path, monkeypatch):
+def test_a_folder_created_during_scoring_is_not_replaced(wide, tmp_path, monkeypatch):
     model, X, _ = wide
     score = score_graphs.score
 
@@ -127,8 +127,8 @@ def test_what_came_meanwhile_is_not_replaced(wide, tmp_path, monkeypatch):
     assert np.array_equal(scored(kept)[0], model.predict(X))
 
 
-def test_two_at_a_time_into_one_place(wide, tmp_path):
-    """The second is refused while the first is at work; the first is not disturbed."""
+def test_a_second_call_into_the_same_store_is_refused(wide, tmp_path):
+    """The first call finishes undisturbed."""
     model, X, _ = wide
     arguments = [tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr"]
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, arguments)])
@@ -146,7 +146,7 @@ def test_two_at_a_time_into_one_place(wide, tmp_path):
 
 
 def test_a_dask_array_is_scored_from_the_start(wide, tmp_path, monkeypatch):
-    """Its name stays when the file behind it changes."""
+    """The name of a Dask array does not change with its files, so it cannot show that X is the same."""
     model, X, _ = wide
     write, written = ScoreStore.write, []
 
@@ -166,7 +166,7 @@ def test_a_dask_array_is_scored_from_the_start(wide, tmp_path, monkeypatch):
     assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(X[::-1]))
 
 
-def test_a_damaged_chunk_of_samples_is_named(wide, tmp_path):
+def test_the_error_names_a_damaged_chunk_of_samples(wide, tmp_path):
     model, _, _ = wide
     chunk = tmp_path / "X.zarr" / "c" / "3" / "0"
     chunk.write_bytes(chunk.read_bytes()[:-20])
@@ -174,7 +174,7 @@ def test_a_damaged_chunk_of_samples_is_named(wide, tmp_path):
         fxdask.batch_score(model, tmp_path / "X.zarr", tmp_path / "out.zarr")
 
 
-def test_a_dask_array_that_gives_less_than_it_promised(wide):
+def test_a_dask_array_with_fewer_rows_than_declared_is_refused(wide):
     model, X, _ = wide
     lazy = da.from_array(X, chunks=(1_000, 30))
     short = lazy.map_blocks(lambda block: block[:-1], dtype="f4", chunks=lazy.chunks)
@@ -183,16 +183,16 @@ def test_a_dask_array_that_gives_less_than_it_promised(wide):
 
 
 @pytest.mark.parametrize(
-    ("labels", "says"),
+    ("labels", "message"),
     [
         (np.arange(4_000), "3,998 labels that the model does not know"),
         (np.full(4_000, np.nan), "contains NaN or infinity"),
-        (np.full(4_000, "wide"), "none could match"),
+        (np.full(4_000, "wide"), "so no label can match"),
     ],
 )
-def test_true_labels_that_cannot_be(wide, labels, says, tmp_path):
+def test_invalid_true_labels_are_refused(wide, labels, message, tmp_path):
     model, X, _ = wide
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=message):
         fxdask.batch_score(model, X, tmp_path / "out.zarr", labels)
     assert not (tmp_path / "out.zarr").exists()
 
@@ -206,8 +206,8 @@ def test_true_labels_of_another_type_are_compared_exactly(wide, kind, tmp_path):
     assert result.accuracy == np.mean(model.predict(X) == large) < 1
 
 
-def test_predictions_from_several_threads(wide):
-    """One call's thread pool is nobody else's: Dask goes on working in the meantime and afterwards."""
+def test_predictions_from_several_threads_are_correct(wide):
+    """Each call has its own thread pool, so Dask still works during and after the calls."""
     model, X, _ = wide
     lengths = [4_000, 10, 900] * 4
     with ThreadPoolExecutor(6) as pool:
@@ -217,7 +217,7 @@ def test_predictions_from_several_threads(wide):
     assert da.ones(10, chunks=5).sum().compute() == 10
 
 
-def test_a_network_shares_its_tables(wide):
+def test_changing_the_density_keeps_the_tables(wide):
     model, _, _ = wide
     other = model.set_params(density="exact")._fitted_model().scorer
     assert other.density == "exact"

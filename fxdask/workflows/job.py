@@ -1,0 +1,64 @@
+"""The job of a fit: what every task gets, from the request and the scan of its samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.errors import InvalidInputError
+from fxdask.execution.scan import SampleScan
+from fxdask.kernels.preprocessing import LARGEST_PRODUCT, Preprocessing, preprocessing_from
+from fxdask.planning.fit_search import replanned
+from fxdask.store.model import ModelStore
+from fxdask.tasks.job import FitJob
+from fxdask.workflows.persistence import ModelRequest
+
+__all__ = ["make_job", "with_store"]
+
+
+def make_job(request: ModelRequest) -> FitJob:
+    """The job of this request, without a store yet; samples out of range are refused."""
+    settings, data = request.settings, request.data
+    preprocessing = preprocessing_from(request.scan.summary, settings.normalize, data.samples.dtype)
+    _check_range(preprocessing, request.scan, data.samples.n_features)
+    return FitJob(
+        plan=request.plan,
+        seed=settings.seed,
+        preprocessing=preprocessing,
+        codes=data.codes,
+        priors=_prior_values(settings.priors, data.counts),
+        criterion=settings.criterion,
+        location=settings.location,
+        spread=settings.spread,
+    )
+
+
+def with_store(job: FitJob, store: ModelStore) -> FitJob:
+    """The job with the store's path and the store's block size."""
+    plan = job.plan
+    if store.header["nodes_per_block"] != plan.nodes_per_block:
+        plan = replanned(plan, store.header["nodes_per_block"])
+    return replace(job, plan=plan, store=store.url)
+
+
+def _check_range(preprocessing: Preprocessing, scan: SampleScan, n_features: int) -> None:
+    fits = preprocessing.largest * n_features < LARGEST_PRODUCT
+    if not (fits and np.isfinite(scan.summary.squares).all()):
+        largest = max(np.abs(scan.summary.minimum).max(), np.abs(scan.summary.maximum).max())
+        raise InvalidInputError(f"X has values up to {largest:.3g}, whose projections overflow float32; scale X down")
+
+
+def _prior_values(priors: str | tuple[float, ...], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    if priors == "class_share":
+        return counts / counts.sum()
+    if priors == "equal":
+        return np.full(len(counts), 1 / len(counts))
+    values = np.asarray(priors, dtype=np.float64)
+    if values.shape != (len(counts),):
+        raise InvalidInputError(
+            f"priors has {values.size} values but y has {len(counts)} classes; pass one prior per class"
+        )
+    values = values / values.max()
+    return values / values.sum()

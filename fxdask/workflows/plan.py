@@ -1,0 +1,73 @@
+"""Plan a fit before it runs: from its settings, its sizes and the memory of the processes that will run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from dask.array import Array as DaskArray
+
+from fxdask.execution.client import active_client
+from fxdask.execution.resources import measured_resources
+from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
+from fxdask.planning.fit_search import plan_fit
+from fxdask.store.group import peek_header
+from fxdask.store.sources import decoded_bytes
+from fxdask.workflows.data import Samples
+from fxdask.workflows.model import TrainingData
+from fxdask.workflows.settings import FitSettings
+from fxdask.workflows.staging import needs_staging
+
+__all__ = ["FitOptions", "plan_model"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """Options of a fit that never change its result."""
+
+    store: str | None = None
+    overwrite: bool = False
+    nodes_per_block: int | str = "auto"
+    memory_limit: Any = None
+    verbose: bool = False
+
+
+def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -> FitPlan:
+    """Plan a fit from sizes and memory; only the labels are read."""
+    samples, store, nodes_per_block = data.samples, options.store, options.nodes_per_block
+    if store and not options.overwrite:
+        # A resumed fit must keep the block size of its store.
+        stored = (peek_header(store) or {}).get("nodes_per_block")
+        nodes_per_block = stored if isinstance(stored, int) and stored > 0 else nodes_per_block
+    # Without a store a Dask array is loaded into memory, and a local array is sent to every worker.
+    to_load = isinstance(samples.handle, DaskArray) or (
+        isinstance(samples.handle, np.ndarray) and active_client() is not None
+    )
+    extra_baseline = samples.n_bytes if to_load and store is None else 0
+    size = FitSize(
+        n_nodes=settings.n_nodes,
+        n_features=samples.n_features,
+        class_counts=tuple(map(int, data.counts)),
+        n_selected=settings.n_selected,
+        kept=settings.kept,
+        n_tables=settings.density_options.rule.n_densities(len(data.counts), settings.n_selected, settings.n_nodes),
+    )
+    return plan_fit(
+        size,
+        nodes_per_block,
+        samples=_sample_facts(samples, settings, store),
+        resources=measured_resources(options.memory_limit, extra_baseline),
+    )
+
+
+def _sample_facts(samples: Samples, settings: FitSettings, store: str | None) -> SampleFacts:
+    array = isinstance(samples.handle, (np.ndarray, DaskArray))
+    in_memory = array and not (store and needs_staging(samples.handle))
+    return SampleFacts(
+        itemsize=samples.dtype.itemsize,
+        in_memory=in_memory,
+        read_bytes=0 if array else decoded_bytes(samples.handle),
+        widened=settings.normalize is not None or not np.can_cast(samples.dtype, np.float32),
+        probes_in_memory=store is None or active_client() is None,
+    )

@@ -1,0 +1,72 @@
+"""The selected nodes of a fit: checked, projected, and assembled to a network."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.errors import FewUsableNodesWarning, InvalidInputError, ZeroSpreadWarning, warn_user
+from fxdask.execution.fit import project_selected
+from fxdask.execution.graphs import SamplesHandle
+from fxdask.kernels.network import DensityOptions, NetworkParameters, SelectedNodes, assemble
+from fxdask.kernels.selection import NO_NODE
+from fxdask.kernels.statistics import SPREAD_SOURCES
+from fxdask.kernels.weights import weight_rows
+from fxdask.progress import progress_bar
+from fxdask.tasks.fit import FitSummary
+from fxdask.tasks.job import FitJob
+
+__all__ = ["assemble_selected", "check_usable", "log_fallbacks", "warn_of_zero_spreads"]
+
+log = logging.getLogger(__name__)
+
+
+def check_usable(summary: FitSummary, classes: NDArray) -> None:
+    """Refuse a class without a usable node, and warn if it has fewer than requested."""
+    usable = (summary.top.nodes != NO_NODE).sum(axis=1)
+    wanted = summary.top.nodes.shape[1]
+    for label, count in zip(classes, usable, strict=True):
+        if count == 0:
+            raise InvalidInputError(
+                f"no node separates class {label} from the others, because every projection is constant; "
+                "check that the samples of X differ, and by more than the rounding of its largest value"
+            )
+        if count < wanted:
+            warn_user(
+                f"class {label} has only {count} usable nodes of the {wanted} requested; the model uses those",
+                FewUsableNodesWarning,
+            )
+
+
+def warn_of_zero_spreads(source_counts: NDArray[np.int64], classes: NDArray, remedy: str) -> None:
+    """Warn if most spreads of a class are zero within rounding, because its nodes are then chosen almost at random."""
+    for label, counts in zip(classes, source_counts, strict=True):
+        if 2 * counts[-1] > counts.sum():
+            warn_user(
+                f"class {label} counts as constant at {counts[-1]} of {counts.sum()} nodes; {remedy}",
+                ZeroSpreadWarning,
+            )
+
+
+def log_fallbacks(spread: str, source_counts: NDArray[np.int64], bandwidth_fallbacks: dict[str, int]) -> None:
+    """Log how many spreads and bandwidths came from a fallback."""
+    for name, count in zip(SPREAD_SOURCES, source_counts.sum(axis=0), strict=True):
+        if name != spread and count:
+            log.info("%d of %d spreads were zero by %s, so %s was used", count, source_counts.sum(), spread, name)
+    for name, count in bandwidth_fallbacks.items():
+        if count:
+            log.info("%d bandwidths of selected nodes used the fallback of the %s", count, name)
+
+
+def assemble_selected(
+    job: FitJob, samples: SamplesHandle, chosen: NDArray[np.int64], options: DensityOptions, *, verbose: bool
+) -> tuple[NetworkParameters, dict[str, int]]:
+    """The selected nodes of all classes with their training values and bandwidths, and how many fallbacks were used."""
+    nodes = np.unique(chosen[chosen != NO_NODE])
+    weights = weight_rows(job.seed, nodes, job.plan.n_features)
+    with progress_bar("selecting", shown=verbose) as progress:
+        values = project_selected(job, samples, weights, progress)
+    selected = SelectedNodes(nodes, weights, values, job.plan.class_slices)
+    return assemble(job.preprocessing, selected, chosen, job.priors, options)

@@ -1,0 +1,65 @@
+"""Samples where the tasks of a fit can read them: copied into the store, probed, or loaded into memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dask
+import numpy as np
+from dask.array import Array as DaskArray
+
+from fxdask.execution.client import active_client
+from fxdask.execution.graphs import SamplesHandle, broadcast
+from fxdask.execution.scan import probe_samples, stage_samples
+from fxdask.kernels.brackets import probe_indices
+from fxdask.progress import progress_bar
+from fxdask.store.model import ModelStore
+from fxdask.store.sources import ZarrAddress
+from fxdask.tasks.job import FitJob
+from fxdask.tasks.reading import as_declared
+from fxdask.workflows.data import Samples
+
+__all__ = ["in_memory_without_store", "needs_staging", "probe_for_streaming", "stage_in_store"]
+
+
+def needs_staging(handle: SamplesHandle) -> bool:
+    """Whether the samples must be copied into the store, because workers cannot read them otherwise."""
+    return isinstance(handle, DaskArray) or (isinstance(handle, np.ndarray) and active_client() is not None)
+
+
+def stage_in_store(store: ModelStore, samples: Samples) -> ZarrAddress:
+    """Copy samples into the store, unless an earlier call did; return their address there."""
+    if not store.has_all("samples", samples.n_samples):
+        store.stage_samples(samples.n_samples, samples.n_features, samples.dtype)
+        stage_samples(samples.handle, samples.n_samples, samples.n_features, store.url)
+    return ZarrAddress(store.url, "samples")
+
+
+def probe_for_streaming(
+    job: FitJob, samples: SamplesHandle, store: ModelStore | None, *, verbose: bool
+) -> tuple[FitJob, SamplesHandle | None]:
+    """The job with its probe codes, and a handle of the probes: the few samples that bracket quantiles in streaming."""
+    plan = job.plan
+    if not plan.is_streamed:
+        return job, None
+    chosen = probe_indices(job.codes, plan.probe_counts)
+    job = replace(job, probe_codes=job.codes[chosen])
+    if active_client() is None:
+        store = None  # local threads share the probes in memory
+    if store is not None and store.has_all("probes", len(chosen)):
+        return job, ZarrAddress(store.url, "probes")
+    with progress_bar("probing", shown=verbose) as progress:
+        probes = probe_samples(samples, plan.n_samples, plan.n_features, chosen, progress)
+    if store is None:
+        return job, broadcast(probes)
+    store.write("probes", probes)
+    return job, ZarrAddress(store.url, "probes")
+
+
+def in_memory_without_store(samples: Samples, store: str | None) -> Samples:
+    """Load a Dask array into memory if there is no store to stage it in."""
+    if store is None and isinstance(samples.handle, DaskArray):
+        (array,) = dask.compute(samples.handle)
+        array = as_declared(array, (samples.n_samples, samples.n_features), samples.dtype.str)
+        return replace(samples, handle=np.ascontiguousarray(array))
+    return samples
