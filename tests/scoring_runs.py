@@ -4,8 +4,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import zarr
+
+from fxdask import FisherNetworkClassifier
 
 PROGRAM = """
 import sys, time
@@ -20,6 +23,17 @@ def slow(*arguments):
 score_tasks.read_pieces = slow
 fxdask.batch_score(*sys.argv[1:])
 """
+
+
+def wide_in(folder):
+    """A model and a test set of 40 chunks, both stored in a folder."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((4_000, 30)).astype(np.float32)
+    X[::2] *= 1.3
+    y = np.arange(4_000) % 2
+    model = FisherNetworkClassifier(200, 5, store=folder / "model.zarr").fit(X[:600], y[:600])
+    zarr.create_array(folder / "X.zarr", data=X, chunks=(100, 30))
+    return model, X, y
 
 
 def begun(tmp_path):

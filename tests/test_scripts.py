@@ -202,6 +202,20 @@ def test_scripts_are_executable(script):
     assert os.access(ROOT / "scripts" / script, os.X_OK)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "passed_on"),
+    [
+        ([], "-n logical --maxprocesses 2 --dist loadfile --no-loadscope-reorder"),
+        (["tests/kernels", "-k", "density", "-s"], "tests/kernels -k density -s"),
+    ],
+)
+def test_the_test_script_passes_its_arguments_to_pytest(checkout, arguments, passed_on):
+    shutil.copy(ROOT / "scripts" / "test", checkout / "scripts")
+    (checkout / "scripts" / "environment").write_text("#!/bin/sh\necho echo\n")
+    done = subprocess.run([checkout / "scripts" / "test", *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout == f"-m pytest {passed_on}\n"
+
+
 def test_the_digits_example_runs_twice(tmp_path):
     for _ in range(2):
         done = subprocess.run(

@@ -1,4 +1,8 @@
-"""The command line as a process: exit status, standard output and standard error."""
+"""The command line: exit status, standard output and standard error.
+
+Each exit status is also checked once in a separate process. The other tests run the command line in this process,
+which is faster.
+"""
 
 import json
 import os
@@ -9,6 +13,7 @@ import sys
 import numpy as np
 import pytest
 import zarr
+from command_line import run_here
 
 import fxdask
 
@@ -23,7 +28,8 @@ def folder(two_blobs, tmp_path):
     return tmp_path
 
 
-def run(folder, *arguments):
+def run_apart(folder, *arguments):
+    """Run the command line in a separate process, as a user does."""
     return subprocess.run(
         [sys.executable, "-m", "fxdask", *map(str, arguments)],
         capture_output=True,
@@ -38,7 +44,7 @@ FIT = ("fit", "X.npy", "y.npy", "model.zarr", "--nodes", 200, "--selected", 4)
 
 def test_fit_score_and_info_agree_with_python(folder, two_blobs):
     X, y = two_blobs
-    fitted = run(folder, *FIT, "--normalize", "feature", "--bandwidth", "scott", "--json")
+    fitted = run_apart(folder, *FIT, "--normalize", "feature", "--bandwidth", "scott", "--json")
     assert fitted.returncode == 0, fitted.stderr
     facts = json.loads(fitted.stdout)
     assert set(facts) == {"store", "inputs", "seed", "parameters", "spreads_from", "classes", "fit"}
@@ -48,7 +54,7 @@ def test_fit_score_and_info_agree_with_python(folder, two_blobs):
     assert facts["classes"][1]["samples"] == 80
     assert facts["fit"]["n_blocks"] == 1
 
-    scored = run(folder, "score", "model.zarr", "test.zarr", "scored.zarr", "--labels", "truth.npy", "--json")
+    scored = run_here(folder, "score", "model.zarr", "test.zarr", "scored.zarr", "--labels", "truth.npy", "--json")
     assert scored.returncode == 0, scored.stderr
     model = fxdask.load(folder / "model.zarr")
     result = json.loads(scored.stdout)
@@ -68,11 +74,11 @@ def test_fit_score_and_info_agree_with_python(folder, two_blobs):
     }
     assert np.array_equal(zarr.open_group(folder / "scored.zarr")["labels"][:], model.predict(X[160:]))
 
-    info = json.loads(run(folder, "info", "model.zarr", "--json").stdout)
+    info = json.loads(run_here(folder, "info", "model.zarr", "--json").stdout)
     assert info["inputs"] == 6
     assert info["parameters"]["bandwidth"] == "scott"
     assert info["bytes"] > 200 * 6 * 4
-    as_text = run(folder, "info", "model.zarr")
+    as_text = run_here(folder, "info", "model.zarr")
     assert as_text.returncode == 0
     assert "extended_fisher" in as_text.stdout
     assert as_text.stderr == ""
@@ -80,24 +86,24 @@ def test_fit_score_and_info_agree_with_python(folder, two_blobs):
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(folder):
     before = sorted(folder.iterdir())
-    shown = run(folder, *FIT, "--dry-run", "--memory-limit", "8GiB")
+    shown = run_here(folder, *FIT, "--dry-run", "--memory-limit", "8GiB")
     assert shown.returncode == 0, shown.stderr
     lines = dict(line.strip().split("  ", 1) for line in shown.stdout.splitlines()[1:])
     assert lines["blocks"].strip() == "1"
     assert lines["samples"].strip() == "160"
     assert lines["values held"].strip() == "of all samples"
     assert lines["bytes read"].strip() == "3.8 KiB"
-    plan = json.loads(run(folder, *FIT, "--dry-run", "--json").stdout)["plan"]
+    plan = json.loads(run_here(folder, *FIT, "--dry-run", "--json").stdout)["plan"]
     assert plan["bytes_read"] == 160 * 6 * 4
     assert 0 < plan["bytes_per_task"] < plan["bytes_allowed_per_task"]
     assert sorted(folder.iterdir()) == before
 
 
 def test_invalid_and_small_memory_limits_are_refused(folder):
-    wrong = run(folder, *FIT, "--memory-limit", "plenty")
+    wrong = run_here(folder, *FIT, "--memory-limit", "plenty")
     assert wrong.returncode == 2
     assert "'plenty' is neither a number of bytes nor a size such as 2GiB" in wrong.stderr
-    small = run(folder, *FIT, "--memory-limit", "10MiB")
+    small = run_here(folder, *FIT, "--memory-limit", "10MiB")
     assert small.returncode == 1
     assert "MiB at least but may use 0 B: 0.6 of the limit of 10.0 MiB less the" in small.stderr
     assert small.stderr.count("\n") == 1
@@ -105,20 +111,20 @@ def test_invalid_and_small_memory_limits_are_refused(folder):
 
 
 def test_info_shows_scores(folder):
-    run(folder, *FIT)
-    run(folder, "score", "model.zarr", "test.zarr", "scored.zarr", "--labels", "truth.npy")
-    info = json.loads(run(folder, "info", "scored.zarr", "--json").stdout)
+    run_here(folder, *FIT)
+    run_here(folder, "score", "model.zarr", "test.zarr", "scored.zarr", "--labels", "truth.npy")
+    info = json.loads(run_here(folder, "info", "scored.zarr", "--json").stdout)
     assert info["samples"] == 80
     assert info["finished"]
     assert 0 <= info["accuracy"] <= 1
 
 
 def test_info_counts_the_blocks_of_an_unfinished_model(folder):
-    run(folder, *FIT, "--nodes-per-block", 50)
+    run_here(folder, *FIT, "--nodes-per-block", 50)
     group = zarr.open_group(folder / "model.zarr")
     group.attrs["fxdask"] = {**group.attrs["fxdask"], "finished": False}
     (folder / "model.zarr" / "blocks_done" / "c" / "1").unlink()
-    info = json.loads(run(folder, "info", "model.zarr", "--json").stdout)
+    info = json.loads(run_here(folder, "info", "model.zarr", "--json").stdout)
     assert not info["finished"]
     assert info["blocks"] == {"done": 3, "of": 4}
 
@@ -153,29 +159,43 @@ def test_info_counts_the_blocks_of_an_unfinished_model(folder):
     ],
 )
 def test_errors_are_printed_in_one_line(folder, arguments, status, message):
-    done = run(folder, *arguments)
+    assert_one_line(run_here(folder, *arguments), status, message)
+    assert not (folder / "m.zarr").exists()
+
+
+def assert_one_line(done, status, message):
     assert done.returncode == status
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     if status == 1:
         assert len([line for line in done.stderr.splitlines() if line.startswith("error: ")]) == 1
-    assert not (folder / "m.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("fit", "X.npy"), 2, "Missing argument 'LABELS'"),
+        (("info", "nowhere"), 1, "error: there is no fxdask store at"),
+    ],
+)
+def test_a_separate_process_exits_with_the_same_status(folder, arguments, status, message):
+    assert_one_line(run_apart(folder, *arguments), status, message)
 
 
 def test_another_fit_needs_the_overwrite_option(folder):
-    run(folder, *FIT)
-    other = run(folder, *FIT, "--seed", 5)
+    run_here(folder, *FIT)
+    other = run_here(folder, *FIT, "--seed", 5)
     assert other.returncode == 1
     assert "seed=0 instead of 5; choose another path, or pass --overwrite to replace it" in other.stderr
-    assert run(folder, *FIT, "--seed", 5, "--overwrite").returncode == 0
+    assert run_here(folder, *FIT, "--seed", 5, "--overwrite").returncode == 0
     assert fxdask.load(folder / "model.zarr").seed_ == 5
 
 
 def test_verbose_logs_and_quiet_does_not(folder):
-    silent = run(folder, *FIT, "--quiet")
+    silent = run_apart(folder, *FIT, "--quiet")
     assert silent.stderr == ""
-    verbose = run(folder, *FIT, "--overwrite", "--quiet", "--verbose")
+    verbose = run_here(folder, *FIT, "--overwrite", "--quiet", "--verbose")
     assert "fxdask.workflows.fit: fitting 200 nodes in 1 blocks" in verbose.stderr
 
 

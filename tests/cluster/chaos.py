@@ -1,5 +1,6 @@
 """Killing the workers of a cluster while they run tasks."""
 
+import math
 import os
 import random
 import signal
@@ -11,11 +12,11 @@ from distributed import Client
 
 
 class Killer(threading.Thread):
-    """Kills a worker that runs a task about every two seconds; a seed makes the choices."""
+    """Kills a worker that runs a task about every two seconds, at most ``at_most`` times; a seed makes the choices."""
 
-    def __init__(self, address, seed, seconds=2.0):
+    def __init__(self, address, seed, seconds=2.0, at_most=math.inf):
         super().__init__(daemon=True)
-        self.address, self.seconds = address, seconds
+        self.address, self.seconds, self.at_most = address, seconds, at_most
         self.random = random.Random(seed)
         self.kills = 0
         self._stop_now = threading.Event()
@@ -26,7 +27,7 @@ class Killer(threading.Thread):
 
         with Client(self.address, set_as_default=False) as client:
             pause = self.seconds / 4  # the first kill is early, so that short jobs get one too
-            while not self._stop_now.wait(pause):
+            while self.kills < self.at_most and not self._stop_now.wait(pause):
                 pause = self.seconds * self.random.uniform(0.75, 1.25)
                 found = client.run(running, on_error="ignore").values()
                 busy = sorted(pid for pid, n_running in found if n_running)

@@ -5,8 +5,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -15,6 +13,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from command_line import run_here
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
 from small import chunk_files
@@ -23,6 +22,7 @@ import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.execution import compute as compute_module
+from fxdask.execution import connection
 from fxdask.execution.connection import connected
 from fxdask.planning import score_plan
 
@@ -229,13 +229,8 @@ def test_the_command_line_fits_and_scores_on_a_cluster(address, reference, tmp_p
     np.save(tmp_path / "y.npy", Y)
 
     def fxdask_command(*words):
-        done = subprocess.run(
-            [sys.executable, "-m", "fxdask", *map(str, words), "--scheduler", address, "--json"],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=tmp_path,
-        )
+        done = run_here(tmp_path, *words, "--scheduler", address, "--json")
+        assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
     fitted = fxdask_command(
@@ -246,7 +241,8 @@ def test_the_command_line_fits_and_scores_on_a_cluster(address, reference, tmp_p
     assert scored["accuracy"] == reference[0].score(X, Y)
 
 
-def test_an_address_without_a_scheduler_is_refused():
+def test_an_address_without_a_scheduler_is_refused(monkeypatch):
+    monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", 1)
     with pytest.raises(ClusterError, match="no Dask scheduler answers at"), connected("tcp://127.0.0.1:1"):
         pass
 

@@ -5,13 +5,13 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import threading
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 import trustme
+from command_line import run_here
 from distributed.security import Security
 
 import fxdask
@@ -128,13 +128,7 @@ def test_the_command_line_accepts_certificates(secured, certificates, tmp_path):
     names = ("--tls-ca-file", "--tls-cert", "--tls-key")
     files = [word for pair in zip(names, map(str, certificates["valid"]), strict=True) for word in pair]
     words = ["fit", "X.npy", "y.npy", "model.zarr", "--nodes", "100", "--selected", "3", "--json", "--quiet"]
-    run = subprocess.run(
-        [sys.executable, "-m", "fxdask", *words, "--scheduler", secured, *files],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    run = run_here(tmp_path, *words, "--scheduler", secured, *files)
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout)["fit"]["n_blocks"] == 1
 

@@ -26,22 +26,25 @@ def many(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def small_workers():
-    """Two worker processes with nannies, which would restart them at 95% of the limit."""
+def in_memory(many):
+    """The same fit on local threads without a limit."""
+    _, X, y = many
+    clf = FisherNetworkClassifier(N_NODES, 5).fit(X, y)
+    assert clf.fit_info_["plan"]["values_held"] == "of all samples"
+    return clf
+
+
+@pytest.fixture(scope="module")
+def small_workers(in_memory):
+    """Two worker processes with nannies, which would restart them at 95% of the limit.
+
+    ``in_memory`` is fitted before the cluster starts, because fits use the cluster from then on.
+    """
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
         yield client
-
-
-@pytest.fixture(scope="module")
-def in_memory(many):
-    """The same fit on local threads without a limit; made before the cluster starts."""
-    _, X, y = many
-    clf = FisherNetworkClassifier(N_NODES, 5).fit(X, y)
-    assert clf.fit_info_["plan"]["values_held"] == "of all samples"
-    return clf
 
 
 @pytest.mark.parametrize("kind", ["npy", "numpy", "no store"])

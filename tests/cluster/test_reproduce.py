@@ -1,11 +1,10 @@
 """The paper's experiment on worker processes."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from command_line import run_here
 
 import fxdask
 
@@ -33,13 +32,7 @@ def test_workers_give_the_same_numbers_as_threads(client, threaded, tmp_path):
 
 
 def test_the_command_line_gives_the_same_numbers(address, threaded, tmp_path):
-    run = subprocess.run(
-        [sys.executable, "-m", "fxdask", "reproduce", "digits", *WORDS, "--scheduler", address, "--json", "--quiet"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    run = run_here(tmp_path, "reproduce", "digits", *WORDS, "--scheduler", address, "--json", "--quiet")
     assert run.returncode == 0, run.stderr
     printed = json.loads(run.stdout)
     for criterion in ("extended_fisher", "fisher"):

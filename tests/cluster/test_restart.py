@@ -10,23 +10,33 @@ import time
 import numpy as np
 import pytest
 import zarr
+from command_line import run_here
 from distributed import Client
 
 from fxdask import FisherNetworkClassifier
 
 from .conftest import dask_processes
 
-N_BLOCKS, PER_BLOCK = 40, 192
+N_BLOCKS, PER_BLOCK = 24, 384
+N_SAMPLES = 8_000
 WORKERS = 2
+
+# The command line with a shorter time limit for connecting to a scheduler.
+SHORT_TIME_TO_CONNECT = """
+from fxdask.cli.main import main
+from fxdask.execution import connection
+connection.SECONDS_TO_CONNECT = 2
+main()
+"""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    X = np.random.default_rng(0).standard_normal((20_000, 300), dtype=np.float32)
+    X = np.random.default_rng(0).standard_normal((N_SAMPLES, 200), dtype=np.float32)
     X[::2] *= 1.2
     np.save(folder / "X.npy", X)
-    np.save(folder / "y.npy", np.arange(20_000) % 2)
+    np.save(folder / "y.npy", np.arange(N_SAMPLES) % 2)
     return folder
 
 
@@ -37,11 +47,14 @@ def undisturbed(data, tmp_path_factory):
     return clf.fit(data / "X.npy", data / "y.npy")
 
 
-def fit(data, store, address):
-    words = ["fit", data / "X.npy", data / "y.npy", store, "--nodes", N_BLOCKS * PER_BLOCK, "--selected", 5]
-    more = ["--nodes-per-block", PER_BLOCK, "--scheduler", address, "--json", "--quiet"]
+def fit_arguments(data, store, address):
+    fit = ["fit", data / "X.npy", data / "y.npy", store, "--nodes", N_BLOCKS * PER_BLOCK, "--selected", 5]
+    return [*fit, "--nodes-per-block", PER_BLOCK, "--scheduler", address, "--json", "--quiet"]
+
+
+def start(data, store, address, program=("-m", "fxdask")):
     return subprocess.Popen(
-        [sys.executable, "-m", "fxdask", *map(str, (*words, *more))],
+        [sys.executable, *program, *map(str, fit_arguments(data, store, address))],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -54,7 +67,7 @@ def marks(store):
 
 
 def wait_for_marks(store, count, process):
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while marks(store) < count:
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -63,10 +76,9 @@ def wait_for_marks(store, count, process):
 
 def finished(data, store, address, undisturbed, done):
     """Run the same call to its end and check its values -> number of resumed blocks."""
-    run = fit(data, store, address)
-    out, errors = run.communicate(timeout=180)
-    assert run.returncode == 0, errors
-    facts = json.loads(out)["fit"]
+    run = run_here(store.parent, *fit_arguments(data, store, address))
+    assert run.returncode == 0, run.stderr
+    facts = json.loads(run.stdout)["fit"]
     print(f"{done} of {N_BLOCKS} blocks were marked; {facts['n_blocks_resumed']} of them were resumed")
     for name in ("statistics", "selection", "selected/projections"):
         got, want = (zarr.open_group(path, mode="r")[name][:] for path in (store, undisturbed.store_))
@@ -80,46 +92,57 @@ def scheduler_of(address):
         return client.run_on_scheduler(os.getpid)
 
 
-def test_the_same_call_resumes_after_the_client_was_killed(data, undisturbed, tmp_path, share):
+def wait_until_idle(address):
+    """Wait until the workers have finished their running tasks."""
+
+    def n_tasks(dask_worker):
+        return len(dask_worker.state.executing) + len(dask_worker.state.ready)
+
+    with Client(address, set_as_default=False) as client:
+        deadline = time.monotonic() + 60
+        idle = 0
+        while idle < 3:  # three checks in a row, because the scheduler may notice the end of the client late
+            assert time.monotonic() < deadline
+            idle = 0 if any(client.run(n_tasks).values()) else idle + 1
+            time.sleep(0.1)
+
+
+def test_the_same_call_resumes_after_the_client_was_killed(data, undisturbed, address, tmp_path, share):
     store = tmp_path / "model.zarr"
-    with dask_processes(tmp_path, WORKERS, nanny="1GiB") as address:
-        run = fit(data, store, address)
-        wait_for_marks(store, int(share * N_BLOCKS), run)
-        os.kill(run.pid, signal.SIGKILL)
-        run.communicate()
-        time.sleep(3)  # the workers finish their running tasks
-        done = marks(store)
-        assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
+    run = start(data, store, address)
+    wait_for_marks(store, int(share * N_BLOCKS), run)
+    os.kill(run.pid, signal.SIGKILL)
+    run.communicate()
+    wait_until_idle(address)
+    done = marks(store)
+    assert done < N_BLOCKS
+    assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
-def test_the_same_call_resumes_after_a_signal(data, undisturbed, tmp_path, number):
+def test_the_same_call_resumes_after_a_signal(data, undisturbed, address, tmp_path, number):
     store = tmp_path / "model.zarr"
-    with dask_processes(tmp_path, WORKERS, nanny="1GiB") as address:
-        run = fit(data, store, address)
-        wait_for_marks(store, N_BLOCKS // 4, run)
-        run.send_signal(number)
-        out, errors = run.communicate(timeout=60)
-        assert (run.returncode, out, errors.strip()) == (1, "", "stopped; run the same command again to resume")
-        assert not (tmp_path / ".model.zarr.lease").exists()
-        done = marks(store)
-        assert N_BLOCKS // 4 <= done < N_BLOCKS
-        assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
+    run = start(data, store, address)
+    wait_for_marks(store, N_BLOCKS // 4, run)
+    run.send_signal(number)
+    out, errors = run.communicate(timeout=60)
+    assert (run.returncode, out, errors.strip()) == (1, "", "stopped; run the same command again to resume")
+    assert not (tmp_path / ".model.zarr.lease").exists()
+    done = marks(store)
+    assert N_BLOCKS // 4 <= done < N_BLOCKS
+    assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
 
 
-def test_the_same_call_resumes_after_the_scheduler_was_killed(data, undisturbed, tmp_path, share):
+def test_the_same_call_resumes_after_the_scheduler_was_killed(data, undisturbed, address, tmp_path, share):
     store = tmp_path / "model.zarr"
-    folders = [tmp_path / name for name in ("first", "second")]
-    for folder in folders:
-        folder.mkdir()
-    with dask_processes(folders[0], WORKERS, nanny="1GiB") as address:
-        run = fit(data, store, address)
+    (tmp_path / "killed").mkdir()
+    with dask_processes(tmp_path / "killed", WORKERS) as killed:
+        run = start(data, store, killed, program=("-c", SHORT_TIME_TO_CONNECT))
         wait_for_marks(store, int(share * N_BLOCKS), run)
-        os.kill(scheduler_of(address), signal.SIGKILL)
+        os.kill(scheduler_of(killed), signal.SIGKILL)
         out, errors = run.communicate(timeout=120)
         assert run.returncode == 1, out
         assert errors.count("error: ") == 1, errors
         assert "Traceback" not in errors
-    with dask_processes(folders[1], WORKERS, nanny="1GiB") as address:
-        done = marks(store)
-        assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS
+    done = marks(store)
+    assert done <= finished(data, store, address, undisturbed, done) <= done + WORKERS

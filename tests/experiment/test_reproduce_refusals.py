@@ -1,12 +1,11 @@
 """The paper's experiment: invalid arguments, damaged results and unusual images."""
 
 import json
-import subprocess
-import sys
 
 import dask
 import numpy as np
 import pytest
+from command_line import run_here
 from distributed import Client
 from experiment.small_runs import small
 from idx_files import write_idx_folder
@@ -30,13 +29,7 @@ from fxdask.errors import ClusterError, InvalidInputError, StoreFormatError
     ],
 )
 def test_wrong_command_line_arguments_are_refused(tmp_path, arguments, message):
-    run = subprocess.run(
-        [sys.executable, "-m", "fxdask", "reproduce", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    run = run_here(tmp_path, "reproduce", *arguments)
     assert run.returncode == 2
     assert message in run.stderr
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,6 @@
 """Scorings that are killed, interrupted or damaged, and input that cannot be scored."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -9,18 +10,37 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from scoring_runs import PROGRAM, begun, kill_while_scoring, scored
+from scoring_runs import PROGRAM, begun, kill_while_scoring, scored, wide_in
 
 import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import StoreExistsError, StoreFormatError
 from fxdask.execution import score as score_graphs
+from fxdask.planning import score_plan
 from fxdask.store.scores import ScoreStore
 
 
-def test_a_killed_scoring_is_resumed(wide, tmp_path):
-    model, X, y = wide
-    kill_while_scoring(tmp_path)
+@pytest.fixture(scope="module")
+def killed_once(tmp_path_factory):
+    """The files of a killed scoring in the folder ``work``, and a copy of them in ``kept``."""
+    folder = tmp_path_factory.mktemp("killed")
+    model, X, y = wide_in(folder / "work")
+    kill_while_scoring(folder / "work")
+    shutil.copytree(folder / "work", folder / "kept")
+    return folder, model, X, y
+
+
+@pytest.fixture
+def killed(killed_once, monkeypatch):
+    """The files of a killed scoring, restored for each test, as another test may have changed them."""
+    monkeypatch.setattr(score_plan, "BYTES_PER_TASK", 1)
+    folder, *rest = killed_once
+    shutil.rmtree(folder / "work")
+    return shutil.copytree(folder / "kept", folder / "work"), *rest
+
+
+def test_a_killed_scoring_is_resumed(killed):
+    tmp_path, model, X, y = killed
     assert not (tmp_path / "out.zarr").exists()
     result = fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr", y)
     assert 400 <= result.n_resumed < 4_000
@@ -32,18 +52,16 @@ def test_a_killed_scoring_is_resumed(wide, tmp_path):
         assert np.array_equal(one, other)
 
 
-def test_a_changed_test_set_is_scored_from_the_start(wide, tmp_path):
-    model, X, _ = wide
-    kill_while_scoring(tmp_path)
+def test_a_changed_test_set_is_scored_from_the_start(killed):
+    tmp_path, model, X, _ = killed
     zarr.open_array(tmp_path / "X.zarr", mode="r+")[:100] = X[:100] + 5
     result = fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr")
     assert result.n_resumed == 0
     assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(zarr.open_array(tmp_path / "X.zarr")[:]))
 
 
-def test_a_chunk_lost_from_unfinished_scores_is_scored_again(wide, tmp_path):
-    model, X, _ = wide
-    kill_while_scoring(tmp_path)
+def test_a_chunk_lost_from_unfinished_scores_is_scored_again(killed):
+    tmp_path, model, X, _ = killed
     (folder,) = begun(tmp_path)
     lost = next(file for file in (folder / "labels" / "c").glob("*") if file.suffix == "")
     lost.unlink()
@@ -82,9 +100,8 @@ def damage(folder, kind):
 
 
 @pytest.mark.parametrize("kind", ["labels", "scores", "empty", "no header", "bad header", "no array"])
-def test_damaged_unfinished_scores_are_scored_again(wide, kind, tmp_path):
-    model, X, _ = wide
-    kill_while_scoring(tmp_path)
+def test_damaged_unfinished_scores_are_scored_again(killed, kind):
+    tmp_path, model, X, _ = killed
     (folder,) = begun(tmp_path)
     damage(folder, kind)
     fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr")
