@@ -187,7 +187,8 @@ def faked_version(tmp_path):
         folder = tmp_path / "faked"
         folder.mkdir()
         (folder / "sitecustomize.py").write_text(code)
-        return str(folder)
+        # Before what is there already, so that the workers load the same fxdask as this process.
+        return os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
 
     return fake
 
