@@ -61,8 +61,26 @@ def spread(values, kind, tolerance):
     return 0.0, "zero"
 
 
-def node_tolerance(w, largest):
-    return 8 * len(w) * EPS32 * math.sqrt(math.fsum(float(v) ** 2 for v in w)) * largest
+def node_tolerance(w, scale):
+    """(feature,) weights, scale of a class -> spread at or below which the class is treated as constant."""
+    return 8 * EPS32 * math.sqrt(math.fsum(float(v) ** 2 for v in w)) * scale
+
+
+def typical_norm(samples):
+    """(sample, feature) preprocessed samples of one class -> two to the power of the median exponent of their norms."""
+    norms = [math.sqrt(math.fsum(float(v) ** 2 for v in row)) for row in samples]
+    exponents = sorted(math.frexp(norm)[1] - 1 for norm in norms if norm > 0)
+    return 2.0 ** exponents[(len(exponents) - 1) // 2] if exponents else 0.0
+
+
+def origin(X):
+    """(sample, feature) -> (feature,) the mean where it is within the quartiles, else the median."""
+    found = []
+    for column in np.asarray(X, dtype=np.float64).T:
+        centre = math.fsum(column) / len(column)
+        inside = quantile(column, 0.25) <= centre <= quantile(column, 0.75)
+        found.append(centre if inside else quantile(column, 0.5))
+    return np.array(found)
 
 
 def fisher_and_threshold(mu_k, mu_j, sigma_k, sigma_j, p_k, p_j):
@@ -98,10 +116,11 @@ def divergences(location, spreads, priors, tolerance, criterion="extended_fisher
                 if j == k:
                     continue
                 four = (location[k, i], location[j, i], spreads[k, i], spreads[j, i])
+                larger = max(tolerance[k, i], tolerance[j, i])
                 if criterion == "fisher":
-                    scores.append(pair_fisher(*four, tolerance[i]))
+                    scores.append(pair_fisher(*four, larger))
                 else:
-                    scores.append(pair_divergence(*four, priors[k], priors[j], tolerance[i]))
+                    scores.append(pair_divergence(*four, priors[k], priors[j], larger))
             result[k, i] = min(scores)
     return result
 
@@ -169,7 +188,7 @@ class Network:
         own = [self.z[:, self.codes == k] for k in range(len(self.classes))]
         self.location = np.array([[interquartile_mean(row) for row in z] for z in own])
         self.spread = np.array([[_mad64(row) for row in z] for z in own])
-        no_tolerance = np.zeros(len(W))
+        no_tolerance = np.zeros_like(self.spread)
         self.divergences = divergences(self.location, self.spread, priors, no_tolerance)
         self.selected = [top_nodes(row, n_selected) for row in self.divergences]
 
@@ -197,7 +216,7 @@ def pair_correct(train, test, weights, draws, n_selected):
     spreads = np.array([[_mad64(row) for row in values] for values in trained])
     correct = {}
     for criterion in ("extended_fisher", "fisher"):
-        scores = divergences(location, spreads, [0.5, 0.5], np.zeros(len(weights)), criterion)
+        scores = divergences(location, spreads, [0.5, 0.5], np.zeros_like(spreads), criterion)
         chosen = [top_nodes(row, n_selected) for row in scores]
         correct[criterion] = 0
         for k in (0, 1):

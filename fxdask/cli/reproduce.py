@@ -12,6 +12,7 @@ from fxdask.cli.options import Bytes, RunOptions, check_selected, run_options
 from fxdask.cli.output import print_result
 from fxdask.errors import InvalidInputError
 from fxdask.experiment.datasets import DATASETS
+from fxdask.experiment.results import CRITERIA_COMPARED
 from fxdask.experiment.runner import checked_pairs, checked_seeds
 
 __all__ = ["reproduce"]
@@ -89,7 +90,7 @@ def reproduce(dataset: str, out: str | None, *, run: RunOptions, **parameters: A
 def _short(row: dict[str, Any]) -> dict[str, str]:
     """One pair's row of the results, short enough for a terminal."""
     shown = {"pair": row["pair"]}
-    for criterion in ("extended_fisher", "fisher"):
+    for criterion in CRITERIA_COMPARED:
         interval = row[f"{criterion}_interval"]
         shown[f"{criterion}_%"] = f"{row[criterion]:.2f}" + ("" if interval is None else f" ±{interval:.2f}".ljust(7))
         if f"{criterion}_paper" in row:

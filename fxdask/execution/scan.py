@@ -1,4 +1,4 @@
-"""Graphs over raw samples before a fit: scan, probe, staging."""
+"""Graphs over raw samples before a fit: scan, norms, probe, staging."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from dask.delayed import delayed
 from numpy.typing import NDArray
 
 from fxdask.execution.compute import Progress, compute
-from fxdask.execution.graphs import SamplesHandle, is_in_memory, row_tasks
-from fxdask.kernels.preprocessing import FeatureSummary, merge_summaries
+from fxdask.execution.graphs import SamplesHandle, is_in_memory, merged, row_tasks, shared_constant
+from fxdask.kernels.preprocessing import (
+    FeatureSummary,
+    Preprocessing,
+    merge_summaries,
+    origin_probes,
+    origin_quartiles,
+    typical_norms,
+)
 from fxdask.sizes import rows_per_read
 from fxdask.tasks import scan as tasks
 
-__all__ = ["SampleScan", "probe_samples", "scan_samples", "stage_samples"]
+__all__ = ["SampleScan", "measure_class_norms", "probe_samples", "scan_samples", "stage_samples"]
 
 
 @dataclass(frozen=True)
@@ -24,17 +31,43 @@ class SampleScan:
 
     summary: FeatureSummary
     digest: str
+    quartiles: NDArray[np.float64]
+    """(3, feature) quartiles of a few samples, by which the origin is checked."""
 
 
 def scan_samples(
     samples: SamplesHandle, n_rows: int, n_features: int, normalize: str | None, progress: Progress | None = None
 ) -> SampleScan:
-    """Raw samples -> summary of their features, digest of their content."""
+    """Raw samples -> summary of their features, digest of their content, quartiles of a few samples."""
     scan = delayed(tasks.scan_rows, pure=False)
-    work = [scan(part, start, stop, normalize) for start, stop, part in row_tasks(samples, n_rows, n_features)]
+    probed, per_read = origin_probes(n_rows, n_features), rows_per_read(n_features)
+    work = [
+        scan(part, start, stop, normalize, _between(probed, start, start + per_read))
+        for start, stop, part in row_tasks(samples, n_rows, n_features)
+    ]
     found = compute(work, progress, local=is_in_memory(samples))
-    digest = hashlib.sha256(b"".join(part for _, part in found)).hexdigest()
-    return SampleScan(merge_summaries(summary for summary, _ in found), digest)
+    return SampleScan(
+        summary=merge_summaries(part.summary for part in found),
+        digest=hashlib.sha256(b"".join(part.digest for part in found)).hexdigest(),
+        quartiles=origin_quartiles(np.concatenate([part.probes for part in found]), normalize),
+    )
+
+
+def _between(indices: NDArray[np.intp], first: int, last: int) -> NDArray[np.intp]:
+    """Those of the ascending indices from ``first`` until before ``last``."""
+    return indices[np.searchsorted(indices, first) : np.searchsorted(indices, last)]
+
+
+def measure_class_norms(
+    samples: SamplesHandle, codes: NDArray[np.integer], preprocessing: Preprocessing
+) -> NDArray[np.float64]:
+    """(class,) typical norm of each class's preprocessed samples, in one more pass over them."""
+    measure = delayed(tasks.norm_rows, pure=False)
+    shared = [shared_constant(preprocessing, "preprocessing"), shared_constant(codes, "codes")]
+    ranges = row_tasks(samples, len(codes), len(preprocessing.shift))
+    work = [measure(*shared, part, start, stop) for start, stop, part in ranges]
+    (counts,) = compute(merged(work, tasks.add_counts), local=is_in_memory(samples))
+    return typical_norms(counts)
 
 
 def stage_samples(
@@ -53,8 +86,7 @@ def probe_samples(
     pick = delayed(tasks.probe_rows, pure=False)
     work = []
     for start, stop, part in row_tasks(samples, n_rows, n_features):
-        end = start + rows_per_read(n_features)
-        work.append(pick(part, start, stop, probed[np.searchsorted(probed, start) : np.searchsorted(probed, end)]))
+        work.append(pick(part, start, stop, _between(probed, start, start + rows_per_read(n_features))))
     parts = compute(work, progress, local=is_in_memory(samples))
     found, offset = np.empty((len(probed), n_features), parts[0].dtype), len(probed)
     while parts:  # pop each part, so that there are never two copies of all parts

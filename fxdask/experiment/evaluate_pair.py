@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fxdask.kernels.density.exact import log_density
 from fxdask.kernels.network import DensityOptions, SelectedNodes, assemble
 from fxdask.kernels.scorer import Scorer
+from fxdask.kernels.statistics import node_tolerance
 from fxdask.kernels.weights import weight_rows
 from fxdask.store.sources import Source
 from fxdask.tasks.fit import project_rows
@@ -131,7 +132,13 @@ def _scorer(
     middle = trained[0].shape[1]
     values = np.concatenate([of_class[rows] for of_class in trained], axis=1)
     slices = [slice(0, middle), slice(middle, values.shape[1])]
-    selected = SelectedNodes(choice.nodes[rows], weights[rows], values, slices)
+    selected = SelectedNodes(
+        nodes=choice.nodes[rows],
+        weights=weights[rows],
+        values=values,
+        class_slices=slices,
+        tolerance=node_tolerance(weights[rows], job.fit.class_norms[list(choice.codes)]),
+    )
     parameters, fallbacks = assemble(job.fit.preprocessing, selected, chosen, job.priors, job.options)
     return Scorer(parameters), rows, sum(fallbacks.values())
 

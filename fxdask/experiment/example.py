@@ -100,7 +100,8 @@ def _responses(
     samples = as_samples(file)
     options = FitOptions(nodes_per_block=data.nodes_per_block, memory_limit=data.memory_limit)
     plan = plan_model(settings, TrainingData(samples, np.arange(2), labels, counts), options)
-    job = replace(measured.job, plan=plan, codes=labels, priors=EQUAL_PRIORS, store=None)
+    class_norms = measured.job.class_norms[list(scored.codes)]
+    job = replace(measured.job, plan=plan, codes=labels, priors=EQUAL_PRIORS, class_norms=class_norms, store=None)
     offsets = np.zeros((2, 2, settings.n_nodes))
     offsets[0, 1], offsets[1, 0] = -scored.shift, scored.shift
     response_options = ResponseOptions(settings.bandwidth, settings.bandwidth_spread, "table")

@@ -180,7 +180,11 @@ class ResultsFile:
     def _differences(self, stored: Mapping[str, Any]) -> list[str]:
         """Texts of all differences between the identity of the stored results and this one."""
         found = stored.get("identity", self.identity)
-        named = {"data": "other images", "streams": "another NumPy's random numbers"}
+        named = {
+            "data": "other images",
+            "streams": "another NumPy's random numbers",
+            "zero_tolerance": "another rule for spreads that count as zero",
+        }
         return [
             named.get(key) or f"{key}={found.get(key)!r} instead of {value!r}"
             for key, value in self.identity.items()

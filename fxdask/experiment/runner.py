@@ -21,6 +21,7 @@ from fxdask.experiment.example import Example, make_example, read_example, write
 from fxdask.experiment.results import Pair, Results, ResultsFile, WorkByProcess, merged_work
 from fxdask.experiment.seeds import ExperimentData, SeedStatistics, evaluate_pairs, measure_seed, prepare_data
 from fxdask.experiment.shifts import mean_differences
+from fxdask.kernels.statistics import TOLERANCE_RULE
 from fxdask.kernels.weights import SCHEME, weight_rows
 from fxdask.progress import progress_bar
 from fxdask.store.group import remove_group
@@ -56,6 +57,7 @@ class Experiment:
             "n_selected": self.settings.n_selected,
             "mean_shift": self.mean_shift,
             "weight_scheme": SCHEME,
+            "zero_tolerance": TOLERANCE_RULE,
             "streams": _streams(),
         }
 

@@ -131,12 +131,12 @@ def measure_seed(data: ExperimentData, settings: FitSettings, progress: Progress
 
 
 def _tolerance(job: FitJob) -> NDArray[np.float64]:
-    """(node,) spread at or below which a node counts as constant; weights are drawn in parts to save memory."""
+    """(class, node) spread at or below which a class counts as constant; weights are drawn in parts to save memory."""
     n_nodes, parts = job.plan.n_nodes, []
     for start in range(0, n_nodes, NODES_PER_DRAW):
         weights = weight_block(job.seed, start, min(start + NODES_PER_DRAW, n_nodes), job.plan.n_features)
-        parts.append(node_tolerance(weights, job.preprocessing.largest))
-    return np.concatenate(parts)
+        parts.append(node_tolerance(weights, job.class_norms))
+    return np.concatenate(parts, axis=1)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def score_nodes(measured: SeedStatistics, classes: NDArray, pair: Pair, *, mean_
     codes = (int(np.searchsorted(classes, pair[0])), int(np.searchsorted(classes, pair[1])))
     difference = mean_differences(job.seed, pair, job.plan.n_nodes) if mean_shift else None
     own, shift = shifted_pair(measured.statistics, codes, difference)
-    columns = Measurements(own, EQUAL_PRIORS, measured.tolerance)
+    columns = Measurements(own, EQUAL_PRIORS, measured.tolerance[list(codes)])
     scores = {name: CRITERIA[name].score(columns) for name in CRITERIA_COMPARED}
     return ScoredPair(pair, codes, scores, shift)
 

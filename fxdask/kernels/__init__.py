@@ -1,1 +1,1 @@
-"""Arrays in, arrays out: NumPy and SciPy only, no input or output, no Dask."""
+"""Arrays in, arrays out: NumPy, SciPy and numba, no input or output, no Dask."""

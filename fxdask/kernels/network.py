@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.combination.base import ClassNodes, CombinationRule
-from fxdask.kernels.density.bandwidth import bandwidths
+from fxdask.kernels.density.bandwidth import bandwidth_floor, bandwidths
 from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.preprocessing import Preprocessing
-from fxdask.kernels.statistics import SPREAD_SOURCES, node_tolerance, spread_with_fallback
+from fxdask.kernels.statistics import SPREAD_SOURCES, spread_with_fallback
 
 __all__ = ["DensityOptions", "NetworkParameters", "SelectedNodes", "assemble"]
 
@@ -84,7 +84,7 @@ class DensityOptions:
     rule: CombinationRule
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SelectedNodes:
     """The nodes that at least one class selected: their indices, weights and training values."""
 
@@ -95,6 +95,8 @@ class SelectedNodes:
     values: NDArray[np.float32]
     """(u, sample) ordered by class, and within a class in the order of the samples"""
     class_slices: list[slice]
+    tolerance: NDArray[np.float64]
+    """(class, u) spread at or below which a class counts as constant at a node"""
 
 
 def assemble(
@@ -109,13 +111,13 @@ def assemble(
     The rule learns from the values first; then they are sorted within each class, in place.
     """
     learned = options.rule.learn(selected.values, selected.class_slices)
-    tolerance = node_tolerance(selected.weights, preprocessing.largest)
     widths, spreads, fallbacks = [], [], {"spread": 0, "rule": 0}
-    for columns in selected.class_slices:
+    for columns, tolerance in zip(selected.class_slices, selected.tolerance, strict=True):
         values = selected.values[:, columns]
         values.sort(axis=1)
         scaled, source = spread_with_fallback(SortedRows(values), options.bandwidth_spread, tolerance)
-        width, of_rule = bandwidths(values, scaled, tolerance, options.bandwidth)
+        floor = bandwidth_floor(scaled, tolerance, selected.tolerance)
+        width, of_rule = bandwidths(values, scaled, floor, options.bandwidth)
         fallbacks["spread"] += int((source != SPREAD_SOURCES.index(options.bandwidth_spread)).sum())
         fallbacks["rule"] += of_rule
         widths.append(width)

@@ -18,14 +18,24 @@ __all__ = [
     "Preprocessing",
     "checked_rows",
     "merge_summaries",
+    "norm_exponents",
+    "origin_probes",
+    "origin_quartiles",
     "preprocessing_from",
     "summarize",
+    "typical_norms",
 ]
 
 NORMALIZATIONS = (None, "sample", "feature")
 
 # Weights beyond six standard deviations do not occur; the factor 8 keeps even larger products within float32.
 LARGEST_PRODUCT = float(np.finfo(np.float32).max) / 8
+FEWEST_ORIGIN_PROBES, MOST_ORIGIN_PROBES, ORIGIN_PROBE_VALUES = 16, 512, 2**21
+GOLDEN_FRACTION = 40503  # of 2**16: its multiples spread evenly
+# Norms of float32 vectors have exponents from -149 to some 150.
+N_EXPONENTS, ZERO_EXPONENT = 512, 256
+SMALLEST_SHARE_OF_NORM = 2.0**-29
+FEATURES_PER_QUARTILE = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,10 +175,15 @@ def _merge_two(first: FeatureSummary, second: FeatureSummary) -> FeatureSummary:
     )
 
 
-def preprocessing_from(summary: FeatureSummary, normalize: str | None, dtype: np.dtype) -> Preprocessing:
-    """Summary of the training samples -> the preprocessing of every sample."""
+def preprocessing_from(
+    summary: FeatureSummary, quartiles: NDArray[np.float64], normalize: str | None, dtype: np.dtype
+) -> Preprocessing:
+    """Summary of the training samples, (3, feature) quartiles of a few of them -> the preprocessing of every sample."""
+    low, middle, high = quartiles
+    # One far outlier moves a mean so far that float32 has no digits left for the other samples.
+    origin = np.where((low <= summary.mean) & (summary.mean <= high), summary.mean, middle)
     # A rounded mean may differ from a constant feature; clipping makes its preprocessed value exactly zero.
-    origin = np.clip(summary.mean, summary.minimum, summary.maximum)
+    origin = np.clip(origin, summary.minimum, summary.maximum)
     shift: NDArray[np.floating] = origin
     scale = None
     if normalize == "feature":
@@ -181,6 +196,51 @@ def preprocessing_from(summary: FeatureSummary, normalize: str | None, dtype: np
     if scale is not None:
         reach = reach * scale
     return Preprocessing(normalize, shift, scale, float(reach.max()))
+
+
+def origin_quartiles(probes: NDArray, normalize: str | None) -> NDArray[np.float64]:
+    """(probe, feature) raw samples -> (3, feature) lower quartile, median, upper quartile, normalised by sample."""
+    if normalize == "sample":
+        probes = _standardize_rows(probes)
+    found = np.empty((3, probes.shape[1]))
+    # Some features at a time, because np.quantile takes several copies of its values.
+    for first in range(0, probes.shape[1], FEATURES_PER_QUARTILE):
+        some = slice(first, first + FEATURES_PER_QUARTILE)
+        found[:, some] = np.quantile(probes[:, some].astype(np.float64), (0.25, 0.5, 0.75), axis=0)
+    return found
+
+
+def origin_probes(n_samples: int, n_features: int) -> NDArray[np.intp]:
+    """(probe,) ascending indices of the samples whose quartiles check the origin: by the shape alone.
+
+    One from each of as many sections of equal length, at offsets of the golden ratio, which repeat in no period.
+    """
+    count = min(n_samples, max(FEWEST_ORIGIN_PROBES, min(MOST_ORIGIN_PROBES, ORIGIN_PROBE_VALUES // n_features)))
+    edges = np.arange(count + 1, dtype=np.int64) * n_samples // count
+    fraction = np.arange(count, dtype=np.int64) * GOLDEN_FRACTION % 2**16
+    return (edges[:-1] + fraction * np.diff(edges) // 2**16).astype(np.intp)
+
+
+def norm_exponents(samples: NDArray[np.float32], codes: NDArray[np.integer], n_classes: int) -> NDArray[np.int64]:
+    """(sample, feature) preprocessed samples, (sample,) class codes -> (class, exponent) counts of their norms.
+
+    Counts of whole numbers can be added in any order. Samples of norm zero are not counted.
+    """
+    squares = np.add.reduce(np.square(samples, dtype=np.float64), axis=1)
+    found = np.flatnonzero(squares)
+    # A norm between 2**e and 2**(e + 1) has a square between 2**(2 e) and 2**(2 e + 2).
+    exponents = (np.frexp(squares[found])[1] - 1) // 2 + ZERO_EXPONENT
+    index = codes[found].astype(np.intp) * N_EXPONENTS + exponents
+    return np.bincount(index, minlength=n_classes * N_EXPONENTS).reshape(n_classes, N_EXPONENTS)
+
+
+def typical_norms(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(class, exponent) counts -> (class,) two to the power of the median exponent, at least 2^-29 of the largest."""
+    middle = (counts.sum(axis=1) - 1) // 2
+    exponents = (np.cumsum(counts, axis=1) <= middle[:, None]).sum(axis=1) - ZERO_EXPONENT
+    norms = np.where(middle >= 0, np.ldexp(1.0, exponents), 0.0)
+    # A class at the origin itself has norms of zero, or of rounding noise, which must not pass for its size.
+    return np.maximum(norms, SMALLEST_SHARE_OF_NORM * norms.max())
 
 
 def _standardize_rows(samples: NDArray) -> NDArray[np.float64]:

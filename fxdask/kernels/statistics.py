@@ -19,6 +19,7 @@ __all__ = [
     "LOCATIONS",
     "SPREADS",
     "SPREAD_SOURCES",
+    "TOLERANCE_RULE",
     "BracketedStatistics",
     "ClassStatistics",
     "bracketed_statistics",
@@ -32,6 +33,9 @@ __all__ = [
 MAD_TO_SIGMA = 0.6745
 IQR_TO_SIGMA = 1.349
 BYTES_PER_ROW_GROUP = 2**22
+
+TOLERANCE_RULE = "8 eps |w| R, R of each class from the median exponent of norms; origin within quartiles"
+"""What decides which spreads count as zero: part of a job's identity."""
 
 # The estimator of a spread; stores hold its index.
 SPREAD_SOURCES = ("mad", "iqr", "std", "zero")
@@ -66,10 +70,13 @@ class BracketedStatistics:
     without_moments: NDArray[np.bool_]  # (node,)
 
 
-def node_tolerance(weights: NDArray[np.float32], largest: float) -> NDArray[np.float64]:
-    """(node, feature) weights, largest preprocessed value -> (node,) spread at or below which a node is constant."""
+def node_tolerance(weights: NDArray[np.float32], class_norms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(node, feature) weights, (class,) norms -> (class, node) spread at or below which a class counts as constant.
+
+    ``8 eps |w| R_k``: what rounding alone can make of samples of norm R_k that are all the same.
+    """
     norms = np.sqrt(np.add.reduce(np.square(weights, dtype=np.float64), axis=1))
-    return 8.0 * weights.shape[1] * float(np.finfo(np.float32).eps) * norms * largest
+    return 8.0 * float(np.finfo(np.float32).eps) * norms * class_norms[:, None]
 
 
 def class_statistics(
@@ -88,7 +95,7 @@ def class_statistics(
     result = ClassStatistics.empty(len(projected.runs), len(projected.values))
     for k, rows, ordered in sorted_classes(projected, scratch or Scratch()):
         result.location[k, rows] = LOCATIONS[location](ordered)
-        result.spread[k, rows], result.source[k, rows] = spread_with_fallback(ordered, spread, tolerance[rows])
+        result.spread[k, rows], result.source[k, rows] = spread_with_fallback(ordered, spread, tolerance[k, rows])
         if ascending is not None:
             ascending[rows, last[k] - ordered.count : last[k]] = ordered.values
     return result
@@ -97,11 +104,11 @@ def class_statistics(
 def bracketed_statistics(
     classes: Sequence[BracketedRows], tolerance: NDArray[np.float64], location: str, spread: str
 ) -> BracketedStatistics:
-    """(class,) bracketed rows -> (class, node) location and spread, and the nodes that must be repeated."""
-    result = ClassStatistics.empty(len(classes), len(tolerance))
+    """What the brackets of each class tell -> (class, node) location and spread, as far as they can."""
+    result = ClassStatistics.empty(*tolerance.shape)
     for k, ordered in enumerate(classes):
         result.location[k] = LOCATIONS[location](ordered)
-        result.spread[k], result.source[k] = spread_with_fallback(ordered, spread, tolerance)
+        result.spread[k], result.source[k] = spread_with_fallback(ordered, spread, tolerance[k])
     missed, without_moments = (
         np.any([getattr(ordered.stream, what) for ordered in classes], axis=0) for what in ("missed", "without_moments")
     )

@@ -249,8 +249,8 @@ class FitPlan(FitSize):
 
     @property
     def bytes_read_besides(self) -> int:
-        """Bytes of raw samples that are read before and after the blocks: by scan, probe and final projection."""
-        return 0 if self.samples.in_memory else (3 if self.is_streamed else 2) * self.sample_bytes
+        """Bytes of raw samples that are read before and after the blocks: scan, norms, probe and final projection."""
+        return 0 if self.samples.in_memory else (4 if self.is_streamed else 3) * self.sample_bytes
 
     @property
     def _probe_bytes(self) -> int:

@@ -25,7 +25,7 @@ from fxdask.errors import (
 from fxdask.sizes import format_bytes
 from fxdask.store.asynchronous import run
 from fxdask.store.damage import damaged
-from fxdask.store.layout import FORMAT, MANIFEST
+from fxdask.store.layout import FORMAT, MANIFEST, READABLE_FORMATS
 from fxdask.store.manifest import Manifest, has_manifest, write_manifest
 from fxdask.store.paths import is_local, is_partial, object_store, sibling_url, zarr_location
 from fxdask.store.retry import reading, retried, writing
@@ -105,10 +105,11 @@ def _checked_header(group: zarr.Group, url: str) -> dict[str, Any] | None:
     header = group.attrs.asdict().get(HEADER)
     if not isinstance(header, dict) or not isinstance(header.get("format"), int):
         raise StoreExistsError(f"{url} is a Zarr group but not an fxdask store; choose another path")
-    if header["format"] != FORMAT:
+    if header["format"] not in READABLE_FORMATS:
         remedy = "upgrade fxdask" if header["format"] > FORMAT else "fit into a new store"
         raise StoreFormatError(
-            f"{url} has store format {header['format']} but this fxdask reads format {FORMAT}; {remedy}"
+            f"{url} has store format {header['format']} but this fxdask reads formats "
+            f"{' and '.join(map(str, READABLE_FORMATS))}; {remedy}"
         )
     if header.get("begun"):
         return None

@@ -16,14 +16,17 @@ __all__ = [
     "MODEL_ARRAYS",
     "OPTIONAL_ARRAYS",
     "QUANTITIES",
+    "READABLE_FORMATS",
     "SCORE_ARRAYS",
     "ArraySpec",
     "ModelShape",
     "create_array",
 ]
 
-FORMAT = 6
+FORMAT = 7
 """Number of the store format; it is raised if an earlier fxdask could misread what this one writes."""
+
+READABLE_FORMATS = (6, 7)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ class Transaction:
             _refuse_existing(self.lease.url, self.kind, overwrite=self.overwrite)
         except StoreExistsError as error:
             raise StoreExistsError(
-                f"{error}; it was written there while this call was running, and the new {self.kind} are in {self.url}"
+                f"{error}; it was written there while this call was running: the new store of kind {self.kind!r} "
+                f"is complete in {self.url}, so move either of them and make the same call again"
             ) from None
 
     def abandon(self) -> None:
@@ -111,10 +112,13 @@ def _refuse_existing(url: str, kind: str, *, overwrite: bool) -> None:
     if header is None:
         return
     if header["kind"] != kind:
-        raise StoreExistsError(f"{url} holds a {header['kind']}, which {kind} never replace; choose another path")
+        raise StoreExistsError(
+            f"{url} holds a store of kind {header['kind']!r}, which one of kind {kind!r} never replaces; "
+            "choose another path"
+        )
     # An unfinished store holds no result, so it may be replaced.
     if header["finished"] and not overwrite:
         raise StoreExistsError(
-            f"{url} holds {kind} already; choose another path, or pass overwrite=True to replace them"
+            f"{url} already holds a finished store of kind {kind!r}; choose another path, or pass overwrite=True"
         )
     refuse_foreign_files(url, ARRAY_NAMES[kind])

@@ -38,7 +38,7 @@ class Columns(Protocol):
 
     @property
     def tolerance(self) -> NDArray[np.float64]:
-        """(column,) spread at or below which a column is treated as constant."""
+        """(class, column) spread at or below which a class is treated as constant at a column."""
 
     def bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """(row,) upper bound of the absolute values of these columns."""
@@ -176,8 +176,8 @@ class ProjectedNodes(_SampleColumns):
 
     @cached_property
     def tolerance(self) -> NDArray[np.float64]:
-        """(node,) spread at or below which a node is treated as constant."""
-        return node_tolerance(self.weights, self._job.preprocessing.largest)
+        """(class, node) spread at or below which a class is treated as constant at a node."""
+        return node_tolerance(self.weights, self._job.class_norms)
 
     def bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """(row,) largest possible sum of absolute products, with 1 % added for rounding."""
@@ -221,8 +221,8 @@ class FeatureColumns(_SampleColumns):
 
     @cached_property
     def tolerance(self) -> NDArray[np.float64]:
-        """(feature,) spread at or below which a feature is treated as constant: that of a weight of one."""
-        return node_tolerance(np.ones((self.n_columns, 1), np.float32), self._job.preprocessing.largest)
+        """(class, feature) spread at or below which a class is treated as constant: that of a weight of one."""
+        return node_tolerance(np.ones((self.n_columns, 1), np.float32), self._job.class_norms)
 
     def bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """(row,) largest absolute preprocessed value, with 1 % added for rounding."""

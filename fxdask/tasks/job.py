@@ -25,6 +25,8 @@ class FitJob:
     codes: NDArray[np.integer]
     """(sample,) class codes"""
     priors: NDArray[np.float64]
+    class_norms: NDArray[np.float64]
+    """(class,) typical norm of the class's preprocessed samples"""
     criterion: str
     location: str
     spread: str

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.density.bandwidth import bandwidths
+from fxdask.kernels.density.bandwidth import bandwidth_floor, bandwidths
 from fxdask.kernels.density.binned import densities
 from fxdask.kernels.density.exact import log_density
 from fxdask.kernels.order_statistics import SortedRows
@@ -62,9 +62,10 @@ def respond_block(
     scratch, n_points = job_cache(job).scratch, len(points.rows)
     activations = np.empty((n_points, job.plan.n_classes, block.n_nodes))
     for k, rows, own in _trained_classes(job, columns, block, from_store=samples is None):
-        tolerance = columns.tolerance[rows]
+        tolerance = columns.tolerance[k, rows]
         sigma, _ = spread_with_fallback(own, options.bandwidth_spread, tolerance)
-        widths, _ = bandwidths(own.values, sigma, tolerance, options.bandwidth)
+        floor = bandwidth_floor(sigma, tolerance, columns.tolerance[:, rows])
+        widths, _ = bandwidths(own.values, sigma, floor, options.bandwidth)
         at: NDArray[np.floating] = point_values[rows]
         if points.offsets is not None:
             at = at + points.offsets[:, k, block.start : block.stop][:, rows].T

@@ -1,25 +1,46 @@
-"""The tasks on one range of raw samples before a fit: scan, probe, staging."""
+"""The tasks on one range of raw samples before a fit: scan, norms, probe, staging."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.preprocessing import FeatureSummary, checked_rows, merge_summaries, summarize
+from fxdask.errors import InvalidInputError
+from fxdask.kernels.preprocessing import (
+    FeatureSummary,
+    Preprocessing,
+    checked_rows,
+    merge_summaries,
+    norm_exponents,
+    summarize,
+)
 from fxdask.sizes import row_ranges
 from fxdask.store.model import ModelStore
 from fxdask.store.sources import Source
 from fxdask.tasks.reading import read_range
 
-__all__ = ["probe_rows", "scan_rows", "stage_rows"]
+__all__ = ["ScannedRows", "add_counts", "norm_rows", "probe_rows", "scan_rows", "stage_rows"]
 
 ROWS_PER_SUMMARY = 768
 
 
-def scan_rows(samples: Source, start: int, stop: int | None, normalize: str | None) -> tuple[FeatureSummary, bytes]:
-    """Range of raw samples -> summary of their features, digest of their content."""
+@dataclass(frozen=True)
+class ScannedRows:
+    """One range of raw samples: the summary of their features, a digest of their content, and the probed ones."""
+
+    summary: FeatureSummary
+    digest: bytes
+    probes: NDArray
+
+
+def scan_rows(
+    samples: Source, start: int, stop: int | None, normalize: str | None, probed: NDArray[np.intp]
+) -> ScannedRows:
+    """Range of raw samples -> their summary, digest and probes."""
     rows = read_range(samples, start, stop)
     # Piece by piece, because float64 copies of all rows would take too much memory.
     pieces = row_ranges(len(rows), ROWS_PER_SUMMARY)
@@ -27,7 +48,28 @@ def scan_rows(samples: Source, start: int, stop: int | None, normalize: str | No
     if not summary.is_finite:
         checked_rows(rows, start)
     canonical = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("<"))
-    return summary, hashlib.sha256(canonical.data).digest()
+    return ScannedRows(summary, hashlib.sha256(canonical.data).digest(), rows[probed - start])
+
+
+def norm_rows(
+    preprocessing: Preprocessing, codes: NDArray[np.integer], samples: Source, start: int, stop: int | None
+) -> NDArray[np.int64]:
+    """Range of raw samples, all samples' class codes -> (class, exponent) counts of the preprocessed norms."""
+    rows, n_classes = checked_rows(read_range(samples, start, stop), start), int(codes.max()) + 1
+    if stop is not None and len(rows) != stop - start:
+        raise InvalidInputError(
+            f"X has changed since it was scanned: samples {start} to {stop} are now {len(rows)} rows, "
+            f"not {stop - start}; fit again with samples that stay as they are"
+        )
+    counts = norm_exponents(np.empty((0, rows.shape[1]), np.float32), codes[:0], n_classes)
+    for low, high in row_ranges(len(rows), ROWS_PER_SUMMARY):
+        counts += norm_exponents(preprocessing(rows[low:high]), codes[start + low : start + high], n_classes)
+    return counts
+
+
+def add_counts(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """(class, exponent) counts of disjoint ranges -> those of all of them."""
+    return np.sum(parts, axis=0)
 
 
 def probe_rows(samples: Source, start: int, stop: int | None, probed: NDArray[np.intp]) -> NDArray:

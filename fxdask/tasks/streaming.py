@@ -85,4 +85,4 @@ class _Pass:
             for k, some, ordered in sorted_classes(chunk, job_cache(job).scratch, BYTES_PER_ROW_GROUP):
                 streams[k].absorb(some, ordered.values)
         settled = [stream.settle() for stream in streams]
-        return bracketed_statistics(settled, self.columns.tolerance[rows], job.location, job.spread)
+        return bracketed_statistics(settled, self.columns.tolerance[:, rows], job.location, job.spread)

@@ -16,6 +16,7 @@ from fxdask.execution.graphs import SamplesHandle, broadcast
 from fxdask.execution.scan import scan_samples
 from fxdask.execution.score import tabulate
 from fxdask.execution.workers import check_reachable
+from fxdask.kernels.preprocessing import Preprocessing
 from fxdask.kernels.scorer import Scorer
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.progress import progress_bar
@@ -25,7 +26,7 @@ from fxdask.store.sources import is_reachable, location_of
 from fxdask.store.transaction import Transaction
 from fxdask.tasks.fit import FitSummary
 from fxdask.tasks.job import FitJob
-from fxdask.workflows.job import make_job, with_store
+from fxdask.workflows.job import checked_preprocessing, make_job, with_store
 from fxdask.workflows.model import FittedModel, TrainingData, weight_fingerprint
 from fxdask.workflows.persistence import ModelRequest, load_model, open_or_create, write_model
 from fxdask.workflows.plan import FitOptions, plan_model
@@ -41,10 +42,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Fit:
-    """A running fit: the requested model, and the job that its tasks get."""
+    """A running fit: the requested model, and what is done to its samples."""
 
     request: ModelRequest
-    job: FitJob
+    preprocessing: Preprocessing
     started: float
     verbose: bool
 
@@ -68,9 +69,10 @@ def fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) ->
         scan = scan_samples(samples.handle, samples.n_samples, samples.n_features, settings.normalize, progress)
     staged = samples.n_bytes if options.store and needs_staging(samples.handle) else 0
     request = ModelRequest(settings=settings, data=data, scan=scan, plan=plan, staged_bytes=staged)
-    fit = _Fit(request=request, job=make_job(request), started=started, verbose=options.verbose)
+    fit = _Fit(request=request, preprocessing=checked_preprocessing(request), started=started, verbose=options.verbose)
     if options.store is None:
-        return _run(fit, broadcast(samples.handle), None)
+        job = make_job(request, fit.preprocessing, samples.handle)
+        return _run(fit, job, broadcast(samples.handle), None)
     with exclusive_lease(options.store) as lease:
         return _run_into_store(fit, lease, overwrite=options.overwrite)
 
@@ -86,9 +88,10 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
         return replace(load_model(lease.url), names=samples.names)
     transaction.remove_partial_files()
     check_reachable(store.url, "the store")
-    fit = replace(fit, job=with_store(fit.job, store))
     try:
-        fitted = _run(fit, stage_in_store(store, samples) if fit.request.staged_bytes else samples.handle, store, lease)
+        handle = stage_in_store(store, samples) if fit.request.staged_bytes else samples.handle
+        job = with_store(make_job(fit.request, fit.preprocessing, handle), store)
+        fitted = _run(fit, job, handle, store, lease)
     except InvalidInputError:
         # A store of invalid samples is useless, but samples that are only unreachable may be read again later.
         if transaction.header is None and is_reachable(samples.handle):
@@ -98,9 +101,11 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
     return replace(fitted, job=replace(fitted.job, store=lease.url))
 
 
-def _run(fit: _Fit, handle: SamplesHandle, store: ModelStore | None, lease: Lease | None = None) -> FittedModel:
+def _run(
+    fit: _Fit, job: FitJob, handle: SamplesHandle, store: ModelStore | None, lease: Lease | None = None
+) -> FittedModel:
     """Compute all blocks, select nodes, tabulate densities, and finish the store if there is one."""
-    job, samples = fit.job, fit.data.samples
+    samples = fit.data.samples
     log.info("fitting %d nodes in %d blocks of %d", job.plan.n_nodes, job.plan.n_blocks, job.plan.nodes_per_block)
     job, probes = probe_for_streaming(job, samples.handle if store is None else handle, store, verbose=fit.verbose)
     with progress_bar("fitting", shown=fit.verbose) as progress:
@@ -109,7 +114,7 @@ def _run(fit: _Fit, handle: SamplesHandle, store: ModelStore | None, lease: Leas
     warn_of_zero_spreads(
         summary.source_counts,
         fit.data.classes,
-        'one far outlier or very many features can cause this; remove the outlier, or try normalize="feature"',
+        "check whether its samples are all equal, or differ by less than float32 can represent",
     )
     # A local array is projected by this process, because workers have only a copy of it.
     local_handle = samples.handle if isinstance(samples.handle, np.ndarray) else handle

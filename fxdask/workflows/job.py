@@ -8,27 +8,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError
-from fxdask.execution.scan import SampleScan
+from fxdask.execution.graphs import SamplesHandle
+from fxdask.execution.scan import SampleScan, measure_class_norms
 from fxdask.kernels.preprocessing import LARGEST_PRODUCT, Preprocessing, preprocessing_from
 from fxdask.planning.fit_search import replanned
 from fxdask.store.model import ModelStore
 from fxdask.tasks.job import FitJob
 from fxdask.workflows.persistence import ModelRequest
 
-__all__ = ["make_job", "with_store"]
+__all__ = ["checked_preprocessing", "make_job", "with_store"]
 
 
-def make_job(request: ModelRequest) -> FitJob:
-    """The job of this request, without a store yet; samples out of range are refused."""
+def checked_preprocessing(request: ModelRequest) -> Preprocessing:
+    """The preprocessing of this request's samples; samples out of range, and impossible priors, are refused."""
+    _prior_values(request.settings.priors, request.data.counts)
+    scan, samples = request.scan, request.data.samples
+    preprocessing = preprocessing_from(scan.summary, scan.quartiles, request.settings.normalize, samples.dtype)
+    _check_range(preprocessing, scan, samples.n_features)
+    return preprocessing
+
+
+def make_job(request: ModelRequest, preprocessing: Preprocessing, samples: SamplesHandle) -> FitJob:
+    """The job of this request, without a store yet; the samples are read once more, for their norms."""
     settings, data = request.settings, request.data
-    preprocessing = preprocessing_from(request.scan.summary, settings.normalize, data.samples.dtype)
-    _check_range(preprocessing, request.scan, data.samples.n_features)
     return FitJob(
         plan=request.plan,
         seed=settings.seed,
         preprocessing=preprocessing,
         codes=data.codes,
         priors=_prior_values(settings.priors, data.counts),
+        class_norms=measure_class_norms(samples, data.codes, preprocessing),
         criterion=settings.criterion,
         location=settings.location,
         spread=settings.spread,

@@ -11,7 +11,7 @@ from fxdask.execution.workers import check_reachable
 from fxdask.store.group import peek_header
 from fxdask.tasks.fit import FitSummary
 from fxdask.tasks.job import FitJob
-from fxdask.workflows.job import make_job, with_store
+from fxdask.workflows.job import checked_preprocessing, make_job, with_store
 from fxdask.workflows.model import TrainingData
 from fxdask.workflows.persistence import ModelRequest, open_or_create
 from fxdask.workflows.plan import FitOptions, plan_model
@@ -38,8 +38,8 @@ def measure_classes(
     url = str(options.store)
     store = open_or_create(url, peek_header(url), request)
     check_reachable(store.url, "the store")
-    job = with_store(make_job(request), store)
+    job = with_store(make_job(request, checked_preprocessing(request), data.samples.handle), store)
     job, probes = probe_for_streaming(job, data.samples.handle, store, verbose=False)
     summary = fit_blocks(job, data.samples.handle, probes, progress)
-    warn_of_zero_spreads(summary.source_counts, data.classes, "its samples may all be equal")
+    warn_of_zero_spreads(summary.source_counts, data.classes, "check whether its samples are all equal")
     return replace(job, probe_codes=None), summary

@@ -17,6 +17,7 @@ from fxdask.execution.scan import SampleScan
 from fxdask.kernels.network import NetworkParameters
 from fxdask.kernels.preprocessing import Preprocessing
 from fxdask.kernels.scorer import Scorer
+from fxdask.kernels.statistics import TOLERANCE_RULE
 from fxdask.kernels.weights import SCHEME
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.sizes import format_bytes
@@ -32,6 +33,7 @@ __all__ = ["ModelRequest", "load_model", "open_or_create", "stored_seed", "write
 log = logging.getLogger(__name__)
 
 MOST_LABEL_BYTES = 2**18
+FORMAT_WITHOUT_CLASS_NORMS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,7 @@ class ModelRequest:
             "samples_dtype": self.data.samples.dtype.newbyteorder("<").str,
             "labels": self.data.labels_digest(),
             "weight_scheme": SCHEME,
+            "zero_tolerance": TOLERANCE_RULE,
             "tile": [self.plan.tile.nodes, self.plan.tile.samples],
         }
 
@@ -80,6 +83,9 @@ class ModelRequest:
 def open_or_create(url: str, header: Mapping[str, Any] | None, request: ModelRequest) -> ModelStore:
     """Open the store that has this header after checking that it holds this request, or create a new one."""
     needed = request.plan.store_bytes(request.staged_bytes)
+    if header is not None and _is_outdated(header, request.identity()):
+        log.warning("starting %s from the beginning: an older fxdask created it and did not finish it", url)
+        header = None
     if header is not None:
         _refuse_other_job(url, header, request.identity())
         store = ModelStore.open(url, "r+", finished=False)
@@ -101,6 +107,20 @@ def open_or_create(url: str, header: Mapping[str, Any] | None, request: ModelReq
     return ModelStore.create(url, request.shape, facts, weight_fingerprint(request.settings.seed, request.plan))
 
 
+def _differing(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    return [key for key in wanted if stored.get(key) != wanted[key]]
+
+
+def _is_outdated(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether this is the same fit, unfinished, by a version that had another rule for spreads of zero."""
+    same_kind = header.get("kind") == "model" and not header["finished"]
+    return (
+        same_kind
+        and "zero_tolerance" not in header.get("identity", {})
+        and _differing(header.get("identity", {}), wanted) == ["zero_tolerance"]
+    )
+
+
 def stored_seed(url: str) -> int | None:
     """The seed of the model at this path, finished or not; None if there is no model."""
     header = peek_header(url) or {}
@@ -111,11 +131,14 @@ def _refuse_other_job(url: str, header: Mapping[str, Any], wanted: Mapping[str, 
     if header.get("kind") != "model":
         raise StoreExistsError(f"{url} holds {header.get('kind')!r}, not a model; choose another path")
     stored = header.get("identity", {})
-    named = {"samples": "other samples", "samples_dtype": "samples of another dtype", "labels": "other labels"}
+    named = {
+        "samples": "other samples",
+        "samples_dtype": "samples of another dtype",
+        "labels": "other labels",
+        "zero_tolerance": "another rule for spreads that count as zero",
+    }
     differences = [
-        named.get(key) or f"{key}={stored.get(key)!r} instead of {wanted[key]!r}"
-        for key in wanted
-        if stored.get(key) != wanted[key]
+        named.get(key) or f"{key}={stored.get(key)!r} instead of {wanted[key]!r}" for key in _differing(stored, wanted)
     ]
     if differences:
         raise StoreExistsError(
@@ -149,6 +172,7 @@ def write_model(store: ModelStore, model: FittedModel) -> None:
     store.drop_samples()
     store.finish(
         largest=job.preprocessing.largest,
+        class_norms=job.class_norms.tolist(),
         source_counts=model.source_counts.tolist(),
         bandwidth_fallbacks=model.bandwidth_fallbacks,
     )
@@ -228,17 +252,29 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
         nodes_per_block=header["nodes_per_block"],
         kept=settings.kept,
     )
+    largest = float(header["largest"])
     return FitJob(
         plan=plan,
         seed=settings.seed,
-        preprocessing=Preprocessing(settings.normalize, store.read("shift"), scale, float(header["largest"])),
+        preprocessing=Preprocessing(settings.normalize, store.read("shift"), scale, largest),
         codes=codes,
         priors=priors,
+        class_norms=_stored_class_norms(header, plan, largest),
         criterion=settings.criterion,
         location=settings.location,
         spread=settings.spread,
         store=store.url,
     )
+
+
+def _stored_class_norms(header: Mapping[str, Any], plan: FitPlan, largest: float) -> NDArray[np.float64]:
+    """(class,) class_norms; format 6 had one rule for all classes, ``8 n eps |w| max|x|``, which these give again."""
+    if header["format"] == FORMAT_WITHOUT_CLASS_NORMS:
+        return np.full(plan.n_classes, plan.n_features * largest)
+    class_norms = np.asarray(header["class_norms"], dtype=np.float64)
+    if class_norms.shape != (plan.n_classes,) or not (np.isfinite(class_norms) & (class_norms >= 0)).all():
+        raise ValueError(f"class_norms of {plan.n_classes} classes")
+    return class_norms
 
 
 def _stored_parameters(

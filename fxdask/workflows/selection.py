@@ -12,7 +12,7 @@ from fxdask.execution.fit import project_selected
 from fxdask.execution.graphs import SamplesHandle
 from fxdask.kernels.network import DensityOptions, NetworkParameters, SelectedNodes, assemble
 from fxdask.kernels.selection import NO_NODE
-from fxdask.kernels.statistics import SPREAD_SOURCES
+from fxdask.kernels.statistics import SPREAD_SOURCES, node_tolerance
 from fxdask.kernels.weights import weight_rows
 from fxdask.progress import progress_bar
 from fxdask.tasks.fit import FitSummary
@@ -31,7 +31,7 @@ def check_usable(summary: FitSummary, classes: NDArray) -> None:
         if count == 0:
             raise InvalidInputError(
                 f"no node separates class {label} from the others, because every projection is constant; "
-                "check that the samples of X differ, and by more than the rounding of its largest value"
+                "check that the samples of X differ, and by more than float32 can represent at their size"
             )
         if count < wanted:
             warn_user(
@@ -68,5 +68,11 @@ def assemble_selected(
     weights = weight_rows(job.seed, nodes, job.plan.n_features)
     with progress_bar("selecting", shown=verbose) as progress:
         values = project_selected(job, samples, weights, progress)
-    selected = SelectedNodes(nodes, weights, values, job.plan.class_slices)
+    selected = SelectedNodes(
+        nodes=nodes,
+        weights=weights,
+        values=values,
+        class_slices=job.plan.class_slices,
+        tolerance=node_tolerance(weights, job.class_norms),
+    )
     return assemble(job.preprocessing, selected, chosen, job.priors, options)

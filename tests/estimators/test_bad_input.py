@@ -314,11 +314,11 @@ def test_dask_arrays_that_differ_from_their_declaration_are_refused(rows, dtype,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_outlier_that_makes_all_spreads_zero_causes_a_warning():
-    far = X.copy()
-    far[0, 0] = 1e7
-    with pytest.warns(ZeroSpreadWarning, match="counts as constant at 50 of 50 nodes; one far outlier"):
-        fit(far)
+def test_a_class_of_equal_samples_causes_a_warning():
+    equal = X.copy()
+    equal[Y == 1] = equal[1]
+    with pytest.warns(ZeroSpreadWarning, match="class 1 counts as constant at 50 of 50 nodes; check whether"):
+        fit(equal)
 
 
 def test_true_labels_of_another_type_are_refused(tmp_path):

@@ -42,25 +42,25 @@ def classifier(stored, tmp_path):
 
 @WITH_AND_WITHOUT_STORE
 def test_few_usable_nodes_point_at_the_call_of_fit(stored, tmp_path):
-    """Only one of 10,000 features varies, so nodes with a small weight for it are constant."""
-    samples = np.zeros((40, 10_000), np.float32)
-    samples[:, 0] = np.tile([-1, 1, 1, -1, -0.9, 0.9, 0.9, -0.9], 5)
+    """Two classes differ by about the rounding of float32, so some of their projections are constant."""
+    codes = np.repeat([0, 1, 2], 20)
+    samples = np.array([1.5, 1.5, -3.0])[codes] + np.tile([-6e-7, 6e-7], 30)
     store = tmp_path / "model.zarr" if stored else None
 
     def call():
-        FisherNetworkClassifier(8, 8, store=store).fit(samples, np.repeat([0, 1], 20))
+        FisherNetworkClassifier(40, 40, store=store).fit(samples[:, None], codes)
 
     assert_points_at(recorded(call, FewUsableNodesWarning), call)
 
 
 @WITH_AND_WITHOUT_STORE
 def test_zero_spreads_point_at_the_call_of_fit(stored, tmp_path):
-    """One far outlier makes the tolerance larger than the spread of all other samples."""
-    outlier = X.copy()
-    outlier[0, 0] = 1e8
+    """The samples of one class are all equal."""
+    samples = X.copy()
+    samples[Y == 1] = samples[Y == 1][0]
 
     def call():
-        classifier(stored, tmp_path).fit(outlier, Y)
+        classifier(stored, tmp_path).fit(samples, Y)
 
     assert_points_at(recorded(call, ZeroSpreadWarning), call)
 

@@ -116,7 +116,7 @@ def test_the_data_of_the_figures_match_the_definition(folder):
     spreads = np.array([[oracles.mad(row) for row in values] for values in trained])
     shifted = np.array([location[0], location[0] + draws])
     for criterion, got in (("extended_fisher", example.divergences), ("fisher", [example.ratios] * 2)):
-        want = oracles.divergences(shifted, spreads, [0.5, 0.5], np.zeros(n_nodes), criterion)
+        want = oracles.divergences(shifted, spreads, [0.5, 0.5], np.zeros_like(spreads), criterion)
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
     widths = [[oracles.silverman(*one) for one in zip(trained[k], spreads[k], strict=True)] for k in (0, 1)]
     for i in (0, 1):

@@ -31,7 +31,7 @@ def assert_equal_where_not_missed(values, ordered, *, moments):
     tolerance = np.zeros(len(values))
     for location in LOCATIONS:
         for spread in SPREADS:
-            found = bracketed_statistics([ordered], tolerance, location, spread)
+            found = bracketed_statistics([ordered], tolerance[None], location, spread)
             got, missed = found.statistics, found.missed | found.without_moments
             answered = ~missed
             if location == "mean" and not moments:

@@ -6,13 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxdask.kernels.preprocessing import merge_summaries, preprocessing_from, summarize
+from fxdask.kernels.preprocessing import (
+    merge_summaries,
+    norm_exponents,
+    origin_probes,
+    origin_quartiles,
+    preprocessing_from,
+    summarize,
+    typical_norms,
+)
 
 
 def fitted_preprocessing(X, how=None, steps=None):
     edges = [0, *(steps or []), len(X)]
     parts = [summarize(X[a:b], how) for a, b in pairwise(edges)]
-    return preprocessing_from(merge_summaries(parts), how, X.dtype)
+    return preprocessing_from(merge_summaries(parts), origin_quartiles(X[origin_probes(*X.shape)], how), how, X.dtype)
 
 
 @given(seed=st.integers(0, 99), rows=st.integers(2, 40), n_features=st.integers(2, 6), cut=st.integers(1, 39))
@@ -21,14 +29,19 @@ def test_samples_equal_the_definition(how, seed, rows, n_features, cut):
     X = np.random.default_rng(seed).normal(3, 2, (rows, n_features))
     got = fitted_preprocessing(X, how, [cut] if cut < rows else None)
     want = oracles.normalize(X, how)
-    np.testing.assert_allclose(got(X), want - want.mean(axis=0), atol=2e-6)
-    assert got.largest == pytest.approx(np.abs(want - want.mean(axis=0)).max(), rel=1e-9)
+    np.testing.assert_allclose(got(X), want - _scaled_origin(X, want, how), atol=2e-6)
+    assert got.largest == pytest.approx(np.abs(want - _scaled_origin(X, want, how)).max(), rel=1e-9)
+
+
+def _scaled_origin(X, want, how):
+    """The origin in units of the normalised samples; features are moved before they are scaled."""
+    return oracles.origin(want) if how != "feature" else (oracles.origin(X) - X.mean(axis=0)) / X.std(axis=0)
 
 
 def test_a_large_offset_does_not_cost_digits_of_float32():
     small = np.random.default_rng(0).standard_normal((50, 3))
     X = small + 1e9
-    exact = (X - 1e9) - (X - 1e9).mean(axis=0)
+    exact = (X - 1e9) - oracles.origin(X - 1e9)
     np.testing.assert_allclose(fitted_preprocessing(X)(X), exact, atol=1e-6)
 
 
@@ -86,3 +99,49 @@ def test_sample_normalization_does_not_depend_on_the_scale(scale):
     np.testing.assert_allclose(
         fitted_preprocessing(X * scale, "sample")(X * scale), fitted_preprocessing(X, "sample")(X), atol=1e-6
     )
+
+
+@pytest.mark.parametrize("outlier", [1e6, -1e15, 1e30])
+def test_an_outlier_does_not_move_the_origin(outlier):
+    X = np.random.default_rng(6).standard_normal((400, 3))
+    X[17, 1] = outlier
+    shift = fitted_preprocessing(X).shift
+    assert np.abs(shift).max() < 0.3
+    assert shift[1] == pytest.approx(oracles.quantile(X[:, 1], 0.5))
+    assert shift[0] == pytest.approx(X[:, 0].mean())
+
+
+@given(n_samples=st.integers(1, 10**7), n_features=st.integers(1, 10**7))
+def test_origin_probes_are_spread_over_all_samples(n_samples, n_features):
+    probes = origin_probes(n_samples, n_features)
+    assert (np.diff(probes) > 0).all()
+    assert 0 <= probes[0] <= probes[-1] < n_samples
+    assert min(n_samples, 16) <= len(probes) <= 512
+    assert len(probes) * n_features <= max(16 * n_features, 2**21)
+    stretches = probes * len(probes) // n_samples
+    assert np.abs(stretches - np.arange(len(probes))).max() <= 1
+
+
+@given(
+    seed=st.integers(0, 999),
+    rows=st.integers(1, 60),
+    n_classes=st.integers(1, 3),
+    exponent=st.integers(-40, 35),
+    cut=st.integers(0, 60),
+)
+def test_scales_are_median_exponents_however_the_samples_are_cut(seed, rows, n_classes, exponent, cut):
+    rng = np.random.default_rng(seed)
+    X = (rng.standard_cauchy((rows, 4)) * 10.0**exponent).astype(np.float32)
+    X[rng.random(rows) < 0.2] = 0
+    codes = rng.integers(0, n_classes, rows)
+    parts = [norm_exponents(X[some], codes[some], n_classes) for some in (slice(cut, None), slice(cut))]
+    own = [oracles.typical_norm(X[codes == k]) for k in range(n_classes)]
+    assert typical_norms(sum(parts)).tolist() == [max(norm, max(own) / 2**29) for norm in own]
+
+
+def test_a_few_outliers_do_not_change_a_scale():
+    X = np.random.default_rng(7).standard_normal((100, 5)).astype(np.float32)
+    codes = np.zeros(100, np.uint8)
+    before = typical_norms(norm_exponents(X, codes, 1))
+    X[:5] *= np.float32(1e20)
+    assert typical_norms(norm_exponents(X, codes, 1)) == before

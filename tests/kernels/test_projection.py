@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxdask.kernels.preprocessing import preprocessing_from, summarize
+from fxdask.kernels.preprocessing import origin_quartiles, preprocessing_from, summarize
 from fxdask.kernels.projection import ColumnValues, PackedProjection, class_runs, node_rows, project_tile
 from fxdask.kernels.scratch import Scratch
 from fxdask.sizes import TileShape, padded_length
@@ -74,7 +74,7 @@ def test_packed_products_do_not_depend_on_how_samples_are_split(seed, nodes, sam
     rng = np.random.default_rng(seed)
     W = rng.standard_normal((nodes, 20)).astype(np.float32)
     X = rng.standard_normal((samples, 20)).astype(np.float32)
-    before = preprocessing_from(summarize(X, None), None, X.dtype)
+    before = preprocessing_from(summarize(X, None), origin_quartiles(X, None), None, X.dtype)
     tile = TileShape(padded_length(nodes), TILE.samples)
     project = PackedProjection(W, before, tile, shift_products=shift_products)
     whole = project(X, 0, Scratch())

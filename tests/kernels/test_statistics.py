@@ -43,7 +43,10 @@ def projected(values, columns):
 def expected(values, counts, location, spread, tolerance):
     columns = slices(counts)
     where = np.array([[oracles.LOCATION[location](row[some]) for row in values] for some in columns])
-    found = [[oracles.spread(row[some], spread, tolerance[i]) for i, row in enumerate(values)] for some in columns]
+    found = [
+        [oracles.spread(row[some], spread, tolerance[k, i]) for i, row in enumerate(values)]
+        for k, some in enumerate(columns)
+    ]
     wide = np.array([[sigma for sigma, _ in row] for row in found])
     source = np.array([[SPREAD_SOURCES.index(name) for _, name in row] for row in found])
     return where, wide, source
@@ -56,7 +59,7 @@ def expected(values, counts, location, spread, tolerance):
 )
 def test_numbers_with_exact_sums_equal_the_oracle(drawn, location, spread):
     counts, values = drawn
-    tolerance = np.full(len(values), 1e-9)
+    tolerance = np.full((len(counts), len(values)), 1e-9)
     got = class_statistics(projected(values, slices(counts)), tolerance, location, spread)
     where, wide, source = expected(values, counts, location, spread, tolerance)
     assert np.array_equal(got.location, where)
@@ -70,7 +73,7 @@ def test_numbers_with_exact_sums_equal_the_oracle(drawn, location, spread):
 def test_any_numbers_equal_the_oracle(drawn, location, spread):
     counts, values = drawn
     scale = float(np.abs(values).max())
-    tolerance = np.full(len(values), 1e-6 * scale)
+    tolerance = np.full((len(counts), len(values)), 1e-6 * scale)
     got = class_statistics(projected(values, slices(counts)), tolerance, location, spread)
     where, wide, _ = expected(values, counts, location, spread, tolerance)
     assert np.array_equal(got.location, where), "sums are exact, so no tolerance is needed"
@@ -80,7 +83,7 @@ def test_any_numbers_equal_the_oracle(drawn, location, spread):
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 2047, 2048, 2049, 6001])
 def test_statistics_agree_with_numpy_and_scipy(count):
     values = np.random.default_rng(count).standard_normal((7, count)).astype(np.float32)
-    tolerance = np.zeros(7)
+    tolerance = np.zeros((1, 7))
     whole = [slice(0, count)]
     trimmed = class_statistics(projected(values, whole), tolerance, "interquartile_mean", "mad")
     np.testing.assert_allclose(trimmed.location[0], stats.trim_mean(values.astype(float), 0.25, axis=1), rtol=1e-11)
@@ -97,15 +100,15 @@ def test_statistics_agree_with_numpy_and_scipy(count):
 def test_a_node_does_not_depend_on_other_nodes(rows, count, seed):
     """A node has the same bits in a block of any size."""
     values = np.random.default_rng(seed).standard_normal((rows, count)).astype(np.float32)
-    together = class_statistics(projected(values, [slice(0, count)]), np.zeros(rows))
+    together = class_statistics(projected(values, [slice(0, count)]), np.zeros((1, rows)))
     for i in range(rows):
-        alone = class_statistics(projected(values[i : i + 1], [slice(0, count)]), np.zeros(1))
+        alone = class_statistics(projected(values[i : i + 1], [slice(0, count)]), np.zeros((1, 1)))
         assert alone.location[0, 0] == together.location[0, i]
         assert alone.spread[0, 0] == together.spread[0, i]
 
 
 def test_each_fallback_is_used_and_reported():
-    tolerance = np.full(4, 1e-6)
+    tolerance = np.full((1, 4), 1e-6)
     values = np.array(
         [
             [0, 1, 2, 3, 4, 5, 6, 7],  # the MAD is not zero
@@ -124,8 +127,10 @@ def test_each_fallback_is_used_and_reported():
 
 def test_rounding_noise_is_treated_as_constant():
     w = np.random.default_rng(0).standard_normal((3, 50)).astype(np.float32)
-    tolerance = node_tolerance(w, largest=2.0)
-    assert tolerance == pytest.approx([oracles.node_tolerance(row, 2.0) for row in w])
+    tolerance = node_tolerance(w, np.array([2.0, 0.5]))
+    assert tolerance == pytest.approx(
+        np.array([[oracles.node_tolerance(row, scale) for row in w] for scale in (2, 0.5)])
+    )
     noise = (1 + np.arange(8) * 1e-7).astype(np.float32)[None].repeat(3, axis=0)
     got = class_statistics(projected(noise, [slice(0, 8)]), tolerance)
     assert (got.spread == 0).all()
@@ -134,6 +139,6 @@ def test_rounding_noise_is_treated_as_constant():
 
 def test_signed_zeros_and_denormals_are_ordinary_values():
     values = np.array([[-0.0, 0.0, 1e-45, -1e-45, 3e-45, 0.0]], np.float32)
-    got = class_statistics(projected(values, [slice(0, 6)]), np.zeros(1), "median", "iqr")
+    got = class_statistics(projected(values, [slice(0, 6)]), np.zeros((1, 1)), "median", "iqr")
     assert got.location[0, 0] == oracles.median(values[0]) == 0
     assert got.spread[0, 0] == oracles.iqr(values[0]) > 0

@@ -115,7 +115,7 @@ def test_a_store_of_an_older_format_is_refused(tmp_path):
     fit(store=store)
     opened = zarr.open_group(store)
     opened.attrs["fxdask"] = {**opened.attrs["fxdask"], "format": 1}
-    with pytest.raises(StoreFormatError, match="has store format 1 but this fxdask reads format 6; fit into a new"):
+    with pytest.raises(StoreFormatError, match="has store format 1 but this fxdask reads formats 6 and 7; fit"):
         fxdask.load(store)
 
 
@@ -129,7 +129,7 @@ def test_a_store_of_a_newer_format_is_refused(tmp_path):
         lambda: fit(store=store),
         lambda: fit(store=store, overwrite=True),
     ):
-        with pytest.raises(StoreFormatError, match="has store format 99 but this fxdask reads format 6; upgrade"):
+        with pytest.raises(StoreFormatError, match="format 99 but this fxdask reads formats 6 and 7; upgrade"):
             call()
 
 
@@ -197,13 +197,13 @@ def test_folders_arrays_and_groups_that_are_no_store_are_refused(tmp_path):
 def test_scores_and_models_do_not_replace_each_other(tmp_path):
     clf = fit(store=tmp_path / "model.zarr")
     fxdask.batch_score(clf, X, tmp_path / "out.zarr")
-    with pytest.raises(StoreExistsError, match="holds a model, which scores never replace"):
+    with pytest.raises(StoreExistsError, match="of kind 'model', which one of kind 'scores' never replaces"):
         fxdask.batch_score(clf, X, tmp_path / "model.zarr", overwrite=True)
     with pytest.raises(StoreExistsError, match="not a model"):
         fit(store=tmp_path / "out.zarr", overwrite=True)
     with pytest.raises(StoreFormatError, match="holds 'scores', not 'model'"):
         fxdask.load(tmp_path / "out.zarr")
-    with pytest.raises(StoreExistsError, match="holds scores already"):
+    with pytest.raises(StoreExistsError, match="already holds a finished store of kind 'scores'"):
         fxdask.batch_score(clf, X, tmp_path / "out.zarr")
     fxdask.batch_score(clf, X, tmp_path / "out.zarr", overwrite=True)
 

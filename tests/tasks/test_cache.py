@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fxdask import FisherNetworkClassifier
-from fxdask.kernels.preprocessing import preprocessing_from, summarize
+from fxdask.kernels.preprocessing import origin_quartiles, preprocessing_from, summarize
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.store.sources import NpyAddress
 from fxdask.tasks.cache import job_cache, source_key
@@ -36,9 +36,10 @@ def job_for(X):
     return FitJob(
         plan=plan,
         seed=0,
-        preprocessing=preprocessing_from(summarize(X, None), None, X.dtype),
+        preprocessing=preprocessing_from(summarize(X, None), origin_quartiles(X, None), None, X.dtype),
         codes=CODES,
         priors=np.full(2, 0.5),
+        class_norms=np.ones(2),
         criterion="fisher",
         location="mean",
         spread="std",

@@ -1,12 +1,13 @@
 """The values of a block of columns, compared with plain NumPy."""
 
 import numpy as np
+import oracles
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fxdask.kernels.brackets import probe_indices
-from fxdask.kernels.preprocessing import preprocessing_from, summarize
+from fxdask.kernels.preprocessing import origin_quartiles, preprocessing_from, summarize
 from fxdask.kernels.weights import weight_block
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.store.sources import NpyAddress
@@ -36,7 +37,9 @@ class Example:
         self.X = (5 * rng.standard_normal((n_samples, N_FEATURES)) + 3).astype(dtype)
         assigned = np.repeat(np.arange(n_classes), 2)
         self.codes = np.concatenate([assigned, rng.integers(0, n_classes, n_samples - len(assigned))])
-        self.preprocessing = preprocessing_from(summarize(self.X, normalize), normalize, self.X.dtype)
+        self.preprocessing = preprocessing_from(
+            summarize(self.X, normalize), origin_quartiles(self.X, normalize), normalize, self.X.dtype
+        )
         counts = tuple(map(int, np.bincount(self.codes)))
         plan = FitPlan(
             n_nodes=N_FEATURES,
@@ -53,6 +56,7 @@ class Example:
             preprocessing=self.preprocessing,
             codes=self.codes,
             priors=np.full(n_classes, 1 / n_classes),
+            class_norms=2.0 ** np.arange(n_classes),
             criterion="fisher",
             location="mean",
             spread="std",
@@ -70,7 +74,7 @@ class Example:
         rows = self.X.astype(np.float64)
         if self.normalize == "sample":
             rows = (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
-        rows = rows - rows.mean(axis=0)
+        rows = rows - oracles.origin(rows)
         return rows / self.X.std(axis=0, dtype=np.float64) if self.normalize == "feature" else rows
 
     def weights(self, kind):
@@ -157,7 +161,7 @@ def test_no_value_exceeds_its_bound(kind, shape):
 def test_the_tolerance_of_a_node_is_the_rounding_of_its_products(shape):
     example = Example(**shape)
     norms = np.linalg.norm(example.weights(ProjectedNodes), axis=1)
-    expected = 8 * N_FEATURES * float(np.finfo(np.float32).eps) * norms * example.preprocessing.largest
+    expected = 8 * float(np.finfo(np.float32).eps) * norms * 2.0 ** np.arange(example.n_classes)[:, None]
     np.testing.assert_allclose(example.columns(ProjectedNodes).tolerance, expected, rtol=1e-12)
 
 
@@ -165,8 +169,8 @@ def test_the_tolerance_of_a_node_is_the_rounding_of_its_products(shape):
 def test_the_tolerance_of_a_feature_is_that_of_a_product_with_one(shape):
     example = Example(**shape)
     tolerance = example.columns(FeatureColumns).tolerance
-    expected = 8 * float(np.finfo(np.float32).eps) * example.preprocessing.largest
-    np.testing.assert_allclose(tolerance, np.full(example.block.n_nodes, expected), rtol=1e-12)
+    expected = 8 * float(np.finfo(np.float32).eps) * 2.0 ** np.arange(example.n_classes)[:, None]
+    np.testing.assert_allclose(tolerance, np.repeat(expected, example.block.n_nodes, axis=1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -175,8 +179,8 @@ def test_a_constant_class_has_a_spread_within_the_tolerance(kind):
     example.X[example.codes == 1] = example.X[0]
     columns = example.columns(kind)
     constant = columns.all_values().gather(1)
-    assert (constant.std(axis=1, dtype=np.float64) <= columns.tolerance).all()
-    assert (columns.all_values().gather(0).std(axis=1, dtype=np.float64) > columns.tolerance).all()
+    assert (constant.std(axis=1, dtype=np.float64) <= columns.tolerance[1]).all()
+    assert (columns.all_values().gather(0).std(axis=1, dtype=np.float64) > columns.tolerance[0]).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)

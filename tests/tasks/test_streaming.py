@@ -14,7 +14,7 @@ from fxdask import FisherNetworkClassifier
 from fxdask.errors import InvalidInputError, MemoryPlanError
 from fxdask.execution import fit as fit_graphs
 from fxdask.kernels.brackets import probe_indices
-from fxdask.kernels.preprocessing import preprocessing_from, summarize
+from fxdask.kernels.preprocessing import origin_quartiles, preprocessing_from, summarize
 from fxdask.kernels.statistics import class_statistics
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.tasks.columns import FeatureColumns, ProjectedNodes
@@ -187,7 +187,7 @@ def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
         samples_per_chunk=chunk_tiles * 768,
     )
     chosen = probe_indices(codes, [min(count, max(2, count // 3)) for count in counts])
-    preprocessing = preprocessing_from(summarize(X, None), None, X.dtype)
+    preprocessing = preprocessing_from(summarize(X, None), origin_quartiles(X, None), None, X.dtype)
     priors = np.full(n_classes, 1 / n_classes)
     job = FitJob(
         plan=plan,
@@ -195,6 +195,7 @@ def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
         preprocessing=preprocessing,
         codes=codes,
         priors=priors,
+        class_norms=rng.uniform(0, 4, n_classes),
         criterion="fisher",
         location=location,
         spread=spread,

@@ -119,7 +119,8 @@ def test_a_folder_created_during_scoring_is_not_replaced(wide, tmp_path, monkeyp
 
     monkeypatch.setattr(score_graphs, "score", scored_late)
     with pytest.raises(
-        StoreExistsError, match=r"written there while this call was running, and the new scores are in .*\.next-"
+        StoreExistsError,
+        match=r"while this call was running: the new store of kind 'scores' is complete in .*\.next-",
     ):
         fxdask.batch_score(model, tmp_path / "X.zarr", tmp_path / "out.zarr")
     assert (tmp_path / "out.zarr" / "precious.txt").read_text() == "mine"

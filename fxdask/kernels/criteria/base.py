@@ -33,7 +33,7 @@ class Measurements:
     priors: Scores
     """(class,) priors."""
     tolerance: Scores
-    """(column,) spread at or below which a column is treated as constant."""
+    """(class, column) spread at or below which a class is treated as constant at a column."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def fisher_ratio(location: Scores, spread: Scores, k: int, j: int, tolerance: Sc
     """
     difference = location[k] - location[j]
     variance = spread[k] ** 2 + spread[j] ** 2
-    if_constant = np.where(np.abs(difference) > tolerance, np.inf, -np.inf)
+    if_constant = np.where(np.abs(difference) > np.maximum(tolerance[k], tolerance[j]), np.inf, -np.inf)
     return np.divide(difference**2, variance, out=if_constant, where=variance > 0)
 
 

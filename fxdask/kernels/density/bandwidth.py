@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.fft import dct
 from scipy.optimize import brentq
 
-__all__ = ["BANDWIDTHS", "bandwidths", "scott", "sheather_jones", "silverman"]
+__all__ = ["BANDWIDTHS", "bandwidth_floor", "bandwidths", "scott", "sheather_jones", "silverman"]
 
 SHEATHER_JONES_BINS = 2**12
 
@@ -85,6 +85,17 @@ BANDWIDTHS: dict[str, Callable[[NDArray[np.floating], float], float]] = {
     "scott": scott,
     "sheather_jones": sheather_jones,
 }
+
+
+def bandwidth_floor(
+    spread: NDArray[np.float64], own_tolerance: NDArray[np.float64], tolerance: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(node,) spread and tolerance of one class, (class, node) tolerance -> (node,) smallest bandwidth.
+
+    A class that is constant at a node gets the largest tolerance of all classes, because a new
+    sample of it may be rounded differently.
+    """
+    return np.where(spread == 0, tolerance.max(axis=0), own_tolerance)
 
 
 def bandwidths(

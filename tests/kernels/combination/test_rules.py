@@ -145,7 +145,13 @@ def assembled(rule, values, class_slices):
     weights = np.eye(3, dtype=np.float32)
     return assemble(
         Preprocessing(None, np.zeros(3, np.float32), None, 1.0),
-        SelectedNodes(np.array([2, 5, 7]), weights, values, class_slices),
+        SelectedNodes(
+            nodes=np.array([2, 5, 7]),
+            weights=weights,
+            values=values,
+            class_slices=class_slices,
+            tolerance=np.zeros((2, 3)),
+        ),
         np.array([[2, 5], [7, 5]]),
         np.array([0.25, 0.75]),
         DensityOptions("silverman", "mad", "mad", rule),

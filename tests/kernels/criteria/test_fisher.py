@@ -37,7 +37,7 @@ def test_scores_equal_the_oracle(n_classes, n_nodes, criterion, data):
     location, spread = drawn_table(locations), drawn_table(spreads)
     prior = np.array(data.draw(st.lists(priors, min_size=n_classes, max_size=n_classes)))
     prior /= prior.sum()
-    tolerance = np.full(n_nodes, 1e-6)
+    tolerance = np.full((n_classes, n_nodes), 1e-6)
     got = score(criterion, location, spread, prior, tolerance)
     want = oracles.divergences(location, spread, prior, tolerance, criterion)
     assert np.array_equal(np.isinf(got), np.isinf(want))
@@ -48,7 +48,7 @@ def test_scores_equal_the_oracle(n_classes, n_nodes, criterion, data):
 def test_the_sign_agrees_with_numerical_integration_of_assumption_2(mu_0, mu_1, s_0, s_1, p_0):
     """P_k E_k[p(x|C_k)] > P_j E_k[p(x|C_j)], with the expectations integrated numerically."""
     mu, s, p = (mu_0, mu_1), (s_0, s_1), (p_0, 1 - p_0)
-    divergence = score("extended_fisher", [[mu_0], [mu_1]], [[s_0], [s_1]], p, [0.0])[:, 0]
+    divergence = score("extended_fisher", [[mu_0], [mu_1]], [[s_0], [s_1]], p, [[0.0], [0.0]])[:, 0]
     for k in (0, 1):
 
         def expectation(j, k=k):
@@ -61,8 +61,8 @@ def test_the_sign_agrees_with_numerical_integration_of_assumption_2(mu_0, mu_1, 
 
 
 def test_the_extended_criterion_separates_by_variance_where_the_means_are_equal():
-    divergence = score("extended_fisher", [[1.0], [1.0]], [[0.5], [3.0]], [0.5, 0.5], [0.0])[:, 0]
-    ratio = fisher_ratio(np.ones((2, 1)), np.array([[0.5], [3.0]]), 0, 1, np.zeros(1))
+    divergence = score("extended_fisher", [[1.0], [1.0]], [[0.5], [3.0]], [0.5, 0.5], [[0.0], [0.0]])[:, 0]
+    ratio = fisher_ratio(np.ones((2, 1)), np.array([[0.5], [3.0]]), 0, 1, np.zeros((2, 1)))
     assert ratio[0] == 0
     assert divergence[0] == pytest.approx(-math.log(2 * 0.25 / 9.25))
     assert divergence[0] > 0 > divergence[1]
@@ -71,7 +71,7 @@ def test_the_extended_criterion_separates_by_variance_where_the_means_are_equal(
 def test_scores_with_constant_classes_are_defined():
     location = [[0.0, 0.0, 0.0, 0.0], [0.0, 5.0, 1.0, 1e-9]]
     spread = [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0]]
-    got = score("extended_fisher", location, spread, [0.5, 0.5], [1e-6] * 4)
+    got = score("extended_fisher", location, spread, [0.5, 0.5], [[1e-6] * 4] * 2)
     assert got[:, 0].tolist() == [-math.inf, -math.inf]  # the same constant: never selected
     assert got[:, 1].tolist() == [math.inf, math.inf]  # different constants: perfect separation
     assert got[0, 2] == math.inf  # sigma_0 = 0 < sigma_1
