@@ -1,6 +1,7 @@
 """Slow, obvious reference implementations; this module imports nothing from fxdask."""
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 
@@ -231,3 +232,128 @@ def pair_correct(train, test, weights, draws, n_selected):
                     y.append(np.logaddexp.reduce(terms))
                 correct[criterion] += y[k] > y[1 - k]
     return correct
+
+
+def normal_quantile(p):
+    return NormalDist().inv_cdf(p)
+
+
+def rank_scores(values):
+    """(sample,) values of one class -> (sample,) normal scores of their ranks, in multiples of 1/1024."""
+    values = [float(v) for v in values]
+    scores = []
+    for value in values:
+        below = sum(other < value for other in values)
+        equal = sum(other == value for other in values)
+        mean_rank = below + (equal + 1) / 2
+        scores.append(round(1024 * normal_quantile((mean_rank - 0.5) / len(values))) / 1024)
+    return scores
+
+
+def score_correlation(a, b):
+    """Correlation of two lists of scores; 0 if one of them is constant."""
+    mean_a, mean_b = math.fsum(a) / len(a), math.fsum(b) / len(b)
+    aa = math.fsum((x - mean_a) ** 2 for x in a)
+    bb = math.fsum((x - mean_b) ** 2 for x in b)
+    ab = math.fsum((x - mean_a) * (y - mean_b) for x, y in zip(a, b, strict=True))
+    return ab / math.sqrt(aa * bb) if aa > 0 and bb > 0 else 0.0
+
+
+def shrunk_correlations(values):
+    """(node, sample) values of one class -> (node, node) shrunk correlations, and the shrinkage."""
+    scores = [rank_scores(row) for row in values]
+    n, v = len(scores), len(scores[0])
+    raw = np.array([[1.0 if i == j else score_correlation(scores[i], scores[j]) for j in range(n)] for i in range(n)])
+    off_diagonal = [float(raw[i, j]) for i in range(n) for j in range(n) if i != j]
+    squares = math.fsum(r * r for r in off_diagonal)
+    if v == 2 or n == 1 or squares == 0:
+        shrinkage = 1.0
+    else:
+        shrinkage = math.fsum(1 - r * r for r in off_diagonal) / ((v - 2) * squares)
+        shrinkage = min(1.0, max(0.001, shrinkage))
+    return (1 - shrinkage) * raw + shrinkage * np.eye(n), shrinkage
+
+
+def joint_divergence(mu_k, mu_j, cov_k, cov_j, p_k, p_j):
+    """Means and covariances of two classes at a set of nodes -> D of class k against class j."""
+    difference, total = np.asarray(mu_k) - np.asarray(mu_j), np.asarray(cov_k) + np.asarray(cov_j)
+    log_det = np.linalg.slogdet(total / 2)[1] - np.linalg.slogdet(cov_k)[1]
+    return difference @ np.linalg.solve(total, difference) + log_det - 2 * math.log(p_j / p_k)
+
+
+def overlap(nodes, location, covariances, priors):
+    """A set of nodes, (class, node) location, (class, node, node) covariances -> Q of the set."""
+    total = 0.0
+    for k in range(len(priors)):
+        for j in range(len(priors)):
+            if j != k:
+                cov_k, cov_j = (covariances[i][np.ix_(nodes, nodes)] for i in (k, j))
+                d = joint_divergence(location[k][nodes], location[j][nodes], cov_k, cov_j, priors[k], priors[j])
+                total += priors[k] * math.exp(-d / 2)
+    return total
+
+
+def residual_share(nodes, candidate, correlation):
+    """Share of the candidate's variance that the chosen nodes leave unexplained."""
+    if not nodes:
+        return 1.0
+    inner, to_candidate = correlation[np.ix_(nodes, nodes)], correlation[nodes, candidate]
+    return 1.0 - to_candidate @ np.linalg.solve(inner, to_candidate)
+
+
+def joint_selection(location, spreads, correlations, counts, priors, n_nodes):
+    """(class, node) location and spread, (class, node, node) correlations -> nodes as chosen, Q after each of them."""
+    covariances = [np.outer(s, s) * r for s, r in zip(spreads, correlations, strict=True)]
+    chosen, overlaps = [], []
+    while len(chosen) < n_nodes:
+        allowed = [
+            c
+            for c in range(len(location[0]))
+            if c not in chosen
+            and all(
+                count < 10 or residual_share(chosen, c, r) >= 0.05
+                for count, r in zip(counts, correlations, strict=True)
+            )
+        ]
+        if not allowed:
+            break
+        found = [overlap([*chosen, c], location, covariances, priors) for c in allowed]
+        best = min(range(len(allowed)), key=lambda i: (found[i], allowed[i]))
+        chosen.append(allowed[best])
+        overlaps.append(found[best])
+    return chosen, overlaps
+
+
+def mixed_log_density(point, values, bandwidth, location, spread):
+    """Log density of the values and of one more sample, drawn from a normal distribution of three times the spread."""
+    v, width = len(values), max(3 * spread, bandwidth)
+    kernel = math.log(v / (v + 1)) + log_density(point, values, bandwidth)
+    wide = -(((float(point) - location) / width) ** 2) / 2 - math.log(math.sqrt(2 * math.pi) * width * (v + 1))
+    top = max(kernel, wide)
+    return top + math.log(math.exp(kernel - top) + math.exp(wide - top))
+
+
+def mixed_normal_score(point, values, bandwidth, location, spread):
+    """Normal score of the distribution function of the same density, clipped to [1 / (2 v), 1 - 1 / (2 v)]."""
+    v, width = len(values), max(3 * spread, bandwidth)
+    centres = [(float(value), bandwidth) for value in values] + [(location, width)]
+    below = math.fsum(math.erfc((c - float(point)) / (w * math.sqrt(2))) / 2 for c, w in centres) / (v + 1)
+    above = math.fsum(math.erfc((float(point) - c) / (w * math.sqrt(2))) / 2 for c, w in centres) / (v + 1)
+    smaller = max(min(below, above), 1 / (2 * v))
+    score = normal_quantile(smaller) if smaller < 0.5 else 0.0
+    return score if below <= above else -score
+
+
+def joint_log_scores(points, values, codes, correlations, bandwidth, location, spreads, priors):
+    """(node, point) and (node, sample) values, (class, node, node) correlations, widths -> (point, class) ln y."""
+    result = np.empty((points.shape[1], len(priors)))
+    for k, correlation in enumerate(correlations):
+        own = values[:, codes == k]
+        inner = np.linalg.inv(correlation) - np.eye(len(own))
+        for t in range(points.shape[1]):
+            parts = [(points[u, t], own[u], bandwidth[k][u], location[k][u], spreads[k][u]) for u in range(len(own))]
+            score = np.array([mixed_normal_score(*part) for part in parts])
+            logs = math.fsum(mixed_log_density(*part) for part in parts)
+            result[t, k] = math.log(priors[k]) + logs - score @ inner @ score / 2
+        result[:, k] -= np.linalg.slogdet(correlation)[1] / 2
+    return result

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import click
+import numpy as np
 
 from fxdask import FisherNetworkClassifier
 from fxdask.sizes import format_bytes
@@ -16,11 +17,12 @@ __all__ = ["model_facts", "print_result"]
 def model_facts(classifier: FisherNetworkClassifier) -> dict[str, Any]:
     """Summary of a fitted model."""
     hidden = {"store", "overwrite", "verbose", "random_state", "nodes_per_block", "memory_limit"}
+    best_nodes = np.broadcast_to(classifier.selected_nodes_[:, 0], len(classifier.classes_))
     rows = zip(
         classifier.classes_.tolist(),
         classifier.sample_counts_.tolist(),
         classifier.priors_.tolist(),
-        classifier.selected_nodes_[:, 0].tolist(),
+        best_nodes.tolist(),
         strict=True,
     )
     return {

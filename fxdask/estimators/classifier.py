@@ -56,6 +56,14 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         Nodes kept for each class.
     criterion : str, default="extended_fisher"
         How nodes are ranked: a name in ``fxdask.CRITERIA``.
+    selection : {"top", "joint"}
+        "top" takes the best nodes of each class one by one. "joint" takes one set of at most
+        ``n_selected * n_classes`` nodes that all classes share: it adds one node after another, each
+        the one that leaves the smallest overlap of the classes (see ``overlaps_``). It ends early
+        where every further node repeats what the chosen ones tell.
+    pool_size : int or "auto"
+        Candidates of each class for ``selection="joint"``, its best nodes by the criterion; "auto" is
+        ten times ``n_selected``, or fewer with many classes.
     location : {"interquartile_mean", "mean", "median"}
         Estimator of the location of a class at a node.
     spread : {"mad", "iqr", "std"}
@@ -68,9 +76,10 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         The spread that Silverman's and Scott's rules scale; None means ``spread``.
     priors : {"class_share", "equal"} or array of shape (n_classes,)
         Prior of each class, in the criterion and in the decision.
-    combine : {"sum", "scaled", "log"}
-        The sum of a class's densities; the same with each density times its node's spread; or
-        the sum of log densities over all classes' nodes.
+    combine : {"sum", "scaled", "log", "joint"}
+        The sum of a class's densities; the same with each density times its node's spread; the
+        sum of log densities over all classes' nodes; or the joint density of all classes' nodes,
+        whose kernel densities are joined by the correlations of the class (a Gaussian copula).
     density : {"table", "exact"}
         Look densities up in tables of bounded error, or sum every kernel. The labels are always the
         same: a sample that the bound does not decide is summed. It may be changed after a fit.
@@ -102,7 +111,11 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         Training samples of each class.
     priors_ : ndarray of shape (n_classes,)
     selected_nodes_ : ndarray of shape (n_classes, n_selected)
-        Node indices, best first; -1 where a class has fewer usable nodes.
+        Node indices, best first; -1 where a class has fewer usable nodes. With ``selection="joint"``
+        one row that all classes share, in the order in which the nodes were chosen.
+    overlaps_ : ndarray of shape (n_chosen,) or None
+        Overlap of the classes after each node of a joint selection: where it no longer falls, more
+        nodes do not help.
     divergences_ : ndarray of shape (n_classes, n_nodes)
         Every node's score for every class.
     density_error_ : ndarray of shape (n_classes, n_selected)
@@ -137,6 +150,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         n_selected: int = 10,
         *,
         criterion: str = "extended_fisher",
+        selection: str = "top",
+        pool_size: int | str = "auto",
         location: str = "interquartile_mean",
         spread: str = "mad",
         bandwidth: str | float = "silverman",
@@ -157,6 +172,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         self.n_nodes = n_nodes
         self.n_selected = n_selected
         self.criterion = criterion
+        self.selection = selection
+        self.pool_size = pool_size
         self.location = location
         self.spread = spread
         self.bandwidth = bandwidth
@@ -394,6 +411,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         self.sample_counts_ = np.array(model.job.plan.class_counts)
         self.priors_ = model.job.priors
         self.selected_nodes_ = model.selected_nodes
+        self.overlaps_ = model.overlaps
         self.divergences_ = model.divergences
         self.density_error_ = model.density_error_of_selected()
         self.spread_sources_ = dict(zip(SPREAD_SOURCES, model.source_counts.sum(axis=0).tolist(), strict=True))

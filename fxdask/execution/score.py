@@ -17,13 +17,19 @@ from fxdask.tasks.score import ScoreJob, ScoreRange, ScoreSummary, open_scores
 
 __all__ = ["lazy_log_scores", "log_scores", "score", "tabulate"]
 
+TABLES_PER_TASK = 16
+
 
 def tabulate(scorer: Scorer, progress: Progress | None = None) -> NDArray[np.float64]:
     """Make all density tables of the scorer on local threads -> (class, node) bounds on their errors."""
     make = delayed(tasks.tabulate, pure=False)
     shared = shared_constant(scorer, "scorer")
-    used = [(k, u) for k, nodes in enumerate(scorer.used_nodes) for u in nodes]
-    compute([make(shared, k, u) for k, u in used], progress, local=True)
+    groups = [
+        (k, used[first : first + TABLES_PER_TASK])
+        for k, used in enumerate(scorer.used_nodes)
+        for first in range(0, len(used), TABLES_PER_TASK)
+    ]
+    compute([make(shared, k, nodes) for k, nodes in groups], progress, local=True)
     return scorer.density_error()
 
 

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from fxdask.kernels.combination.base import ClassNodes, CombinationRule
 from fxdask.kernels.density.bandwidth import bandwidth_floor, bandwidths
+from fxdask.kernels.density.wide_normal import WideNormal
 from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.preprocessing import Preprocessing
-from fxdask.kernels.statistics import SPREAD_SOURCES, spread_with_fallback
+from fxdask.kernels.statistics import LOCATIONS, SPREAD_SOURCES, spread_with_fallback
 
-__all__ = ["DensityOptions", "NetworkParameters", "SelectedNodes", "assemble"]
+__all__ = ["DensityOptions", "NetworkParameters", "SelectedNodes", "assemble", "class_members"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class NetworkParameters:
     projections: NDArray[np.float32]  # (u, sample), sorted by class, ascending within it
     class_slices: list[slice]
     bandwidth: NDArray[np.float64]  # (class, u)
+    location: NDArray[np.float64]  # (class, u)
     spread: NDArray[np.float64]  # (class, u)
     member: NDArray[np.bool_]  # (class, u)
     log_priors: NDArray[np.float64]  # (class,)
@@ -57,6 +59,12 @@ class NetworkParameters:
         """(sample,) training values of one class at one node, ascending."""
         return self.projections[u, self.class_slices[k]]
 
+    def wide_normal(self, k: int, u: int) -> WideNormal | None:
+        """The wide normal that is mixed with one class's kernels at one node, if the rule wants one."""
+        if not self.rule.needs_normal_scores:
+            return None
+        return WideNormal.of_class(float(self.location[k, u]), float(self.spread[k, u]), float(self.bandwidth[k, u]))
+
     def class_nodes(self, k: int, used: list[int]) -> ClassNodes:
         """The parameters of one class that the rule uses."""
         learned = {name: values[k] for name, values in self.learned.items()}
@@ -67,7 +75,9 @@ class NetworkParameters:
         found = hashlib.sha256(f"{self.rule.name} {density} {self.class_slices}".encode())
         before = self.preprocessing
         found.update(f"{before.normalize} {before.shift.dtype} {before.largest}".encode())
-        arrays = (before.shift, before.scale, self.weights, self.projections, self.bandwidth, self.spread)
+        arrays = [before.shift, before.scale, self.weights, self.projections, self.bandwidth, self.spread]
+        if self.rule.needs_normal_scores:
+            arrays.append(self.location)
         for array in (*arrays, self.member, self.log_priors, *self.learned.values()):
             if array is not None:
                 found.update(np.ascontiguousarray(array).data)
@@ -80,6 +90,7 @@ class DensityOptions:
 
     bandwidth: str | float
     bandwidth_spread: str
+    location: str
     spread: str
     rule: CombinationRule
 
@@ -99,6 +110,11 @@ class SelectedNodes:
     """(class, u) spread at or below which a class counts as constant at a node"""
 
 
+def class_members(nodes: NDArray[np.int64], chosen: NDArray[np.int64], n_classes: int) -> NDArray[np.bool_]:
+    """(u,) nodes, (class, rank) chosen nodes or (1, rank) shared ones -> (class, u) whether a class selected a node."""
+    return np.broadcast_to([np.isin(nodes, row) for row in chosen], (n_classes, len(nodes))).copy()
+
+
 def assemble(
     preprocessing: Preprocessing,
     selected: SelectedNodes,
@@ -108,10 +124,12 @@ def assemble(
 ) -> tuple[NetworkParameters, dict[str, int]]:
     """Selected nodes, (class, rank) chosen nodes -> the network's parameters, and how often each fallback was used.
 
-    The rule learns from the values first; then they are sorted within each class, in place.
+    One row of chosen nodes is shared by all classes. The rule learns from the values first; then
+    they are sorted within each class, in place.
     """
     learned = options.rule.learn(selected.values, selected.class_slices)
-    widths, spreads, fallbacks = [], [], {"spread": 0, "rule": 0}
+    widths, locations, spreads = [], [], []
+    fallbacks = {"spread": 0, "rule": 0}
     for columns, tolerance in zip(selected.class_slices, selected.tolerance, strict=True):
         values = selected.values[:, columns]
         values.sort(axis=1)
@@ -121,6 +139,7 @@ def assemble(
         fallbacks["spread"] += int((source != SPREAD_SOURCES.index(options.bandwidth_spread)).sum())
         fallbacks["rule"] += of_rule
         widths.append(width)
+        locations.append(LOCATIONS[options.location](SortedRows(values)))
         spreads.append(spread_with_fallback(SortedRows(values), options.spread, tolerance)[0])
     parameters = NetworkParameters(
         preprocessing=preprocessing,
@@ -129,8 +148,9 @@ def assemble(
         projections=selected.values,
         class_slices=selected.class_slices,
         bandwidth=np.array(widths),
+        location=np.array(locations),
         spread=np.array(spreads),
-        member=np.array([np.isin(selected.nodes, row) for row in chosen]),
+        member=class_members(selected.nodes, chosen, len(priors)),
         log_priors=np.log(priors),
         rule=options.rule,
         learned=learned,

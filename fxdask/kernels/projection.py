@@ -13,7 +13,17 @@ from fxdask.kernels.preprocessing import Preprocessing
 from fxdask.kernels.scratch import Scratch
 from fxdask.sizes import TileShape, padded_length
 
-__all__ = ["ColumnValues", "PackedProjection", "class_runs", "node_rows", "pad_rows", "project_tile"]
+__all__ = [
+    "ColumnValues",
+    "PackedProjection",
+    "anchored_product",
+    "class_runs",
+    "node_rows",
+    "pad_rows",
+    "project_tile",
+]
+
+PRODUCT_SAMPLES = 384
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,26 @@ def project_tile(
     """(row, feature) weights in whole tiles, (sample, feature) one tile of samples -> (row, sample) values."""
     for rows in tiles:
         np.matmul(weights[rows], samples.T, out=values[rows])
+
+
+def anchored_product(matrix: NDArray[np.float64], columns: NDArray[np.float64], start: int) -> NDArray[np.float64]:
+    """(row, inner) matrix, (inner, sample) columns, index of the first sample -> (row, sample) product.
+
+    Like all products it runs on tiles of one shape, anchored at absolute sample indices, so that the
+    result of a sample does not depend on how its set was split.
+    """
+    product = np.empty((len(matrix), columns.shape[1]))
+    stop = start + columns.shape[1]
+    for anchor in range(start - start % PRODUCT_SAMPLES, stop, PRODUCT_SAMPLES):
+        low, high = max(anchor, start), min(anchor + PRODUCT_SAMPLES, stop)
+        some = slice(low - start, high - start)
+        if high - low == PRODUCT_SAMPLES:
+            np.matmul(matrix, columns[:, some], out=product[:, some])
+        else:
+            padded = np.zeros((len(columns), PRODUCT_SAMPLES))
+            padded[:, low - anchor : high - anchor] = columns[:, some]
+            product[:, some] = (matrix @ padded)[:, low - anchor : high - anchor]
+    return product
 
 
 class PackedProjection:

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError
+from fxdask.kernels.combination.base import MarginalErrors, Marginals
 from fxdask.kernels.density.exact import log_density
 from fxdask.kernels.density.lookup import Lookup
+from fxdask.kernels.density.mixed import MixedLookup, mixed_log_density, normal_scores
 from fxdask.kernels.density.table import DensityTable
 from fxdask.kernels.network import NetworkParameters
 from fxdask.kernels.projection import PackedProjection
@@ -26,6 +28,22 @@ DENSITIES = ("table", "exact")
 # Scores are float64 sums of logarithms, so either path rounds each of them by a few units in the last place.
 ROUNDING_PER_TERM = 1e-12
 ROUNDING_SHARE = 1e-14
+
+
+@dataclass(frozen=True)
+class _ClassLookup:
+    """The tables of one class, and bounds on their errors."""
+
+    tables: Lookup | MixedLookup
+    errors: MarginalErrors
+
+    def marginals(self, values: NDArray[np.float32], start: int, scratch: Scratch) -> tuple[Marginals, int]:
+        """(used node, sample) values, index of the first sample -> marginals, and how many densities were summed."""
+        if isinstance(self.tables, Lookup):
+            terms, n_summed = self.tables.log_density(values, scratch)
+            return Marginals(terms, start=start), n_summed
+        terms, normal, n_summed = self.tables(values, scratch)
+        return Marginals(terms, normal, start), n_summed
 
 
 @dataclass(frozen=True)
@@ -72,7 +90,7 @@ class Scorer:
         tile = scoring_tile(len(parameters.weights), parameters.n_features)
         self._projection = PackedProjection(parameters.weights, parameters.preprocessing, tile, shift_products=True)
         self._tables: dict[tuple[int, int], DensityTable] = {}
-        self._lookups: dict[int, Lookup] = {}
+        self._lookups: dict[int, _ClassLookup] = {}
         self._thread_local = local()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -105,14 +123,20 @@ class Scorer:
         """The table of one class's density at one node, built on first use."""
         if (k, u) not in self._tables:
             # Two threads may build the same table at once; the tables are equal and cheap, so no lock is needed.
-            bandwidth = float(self.parameters.bandwidth[k, u])
-            self._tables[k, u] = DensityTable(self.parameters.ascending(k, u), bandwidth)
+            parameters = self.parameters
+            bandwidth, wide = float(parameters.bandwidth[k, u]), parameters.wide_normal(k, u)
+            self._tables[k, u] = DensityTable(parameters.ascending(k, u), bandwidth, wide)
         return self._tables[k, u]
 
-    def _lookup(self, k: int) -> Lookup:
-        """All tables of one class."""
+    def _lookup(self, k: int) -> _ClassLookup:
+        """All tables of one class, and bounds on their errors."""
         if k not in self._lookups:
-            self._lookups[k] = Lookup([self.table(k, u) for u in self.used_nodes[k]])
+            tables = [self.table(k, u) for u in self.used_nodes[k]]
+            errors = MarginalErrors(
+                *(np.array([getattr(t, name) for t in tables]) for name in ("error", "score_error"))
+            )
+            mixed = self.parameters.rule.needs_normal_scores
+            self._lookups[k] = _ClassLookup(MixedLookup(tables) if mixed else Lookup(tables), errors)
         return self._lookups[k]
 
     def density_error(self) -> NDArray[np.float64]:
@@ -140,61 +164,69 @@ class Scorer:
         parts = []
         for low in range(0, len(samples), per_step):
             values = self._projection(samples[low : low + per_step], start + low, self.scratch)
-            parts.append(self.class_scores(values))
+            parts.append(self.class_scores(values, start + low))
         return merge_scored(parts, self.n_classes)
 
-    def class_scores(self, values: NDArray[np.float32]) -> Scored:
-        """(u, sample) node values -> (sample, class) scores by the combination rule.
+    def class_scores(self, values: NDArray[np.float32], start: int = 0) -> Scored:
+        """(u, sample) node values, index of the first sample -> (sample, class) scores by the combination rule.
 
         With tables, a sample is scored again from all kernels if the errors of the tables and the
-        rounding of either path could swap its two best classes. So the class with the largest score
+        rounding of either path could change its best class. So the class with the largest score
         is always the same as with exact sums.
         """
         if self.density == "exact":
             return Scored(self._exact_scores(values), values.shape[1])
-        scores, n_summed = np.empty((values.shape[1], self.n_classes)), 0
+        shape = (self.n_classes, values.shape[1])
+        scores, errors, n_summed = np.empty(shape), np.empty(shape), 0
         for k, used in enumerate(self.used_nodes):
-            terms, summed = self._lookup(k).log_density(values[used], self.scratch)
-            scores[:, k] = self._combined(k, terms)
+            lookup = self._lookup(k)
+            marginals, summed = lookup.marginals(values[used], start, self.scratch)
+            joined = self.parameters.rule.join(marginals, self._class_nodes[k], lookup.errors)
+            np.add(joined.score, self.parameters.log_priors[k], out=scores[k])
+            errors[k] = joined.error
             n_summed += summed
-        uncertain = np.flatnonzero(~self._is_certain(scores))
+        uncertain = np.flatnonzero(~self._is_certain(scores, errors))
+        result = np.ascontiguousarray(scores.T)
         if len(uncertain):
-            scores[uncertain] = self._exact_scores(values[:, uncertain])
-        return Scored(scores, len(uncertain), n_summed)
+            result[uncertain] = self._exact_scores(values[:, uncertain])
+        return Scored(result, len(uncertain), n_summed)
 
     def _exact_scores(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
         """(u, sample) node values -> (sample, class) ln y from all kernels."""
-        parameters = self.parameters
         scores = np.empty((values.shape[1], self.n_classes))
         for k, used in enumerate(self.used_nodes):
-            terms = np.empty((len(used), values.shape[1]))
-            for term, u in zip(terms, used, strict=True):
-                term[...] = log_density(values[u], parameters.ascending(k, u), float(parameters.bandwidth[k, u]))
-            scores[:, k] = self._combined(k, terms)
+            joined = self.parameters.rule.join(self._exact_marginals(values, k, used), self._class_nodes[k])
+            scores[:, k] = joined.score + self.parameters.log_priors[k]
         return scores
 
-    def _combined(self, k: int, terms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(used node, sample) log densities of one class, overwritten -> (sample,) ln y."""
-        return self.parameters.rule.join(terms, self._class_nodes[k]) + self.parameters.log_priors[k]
+    def _exact_marginals(self, values: NDArray[np.float32], k: int, used: list[int]) -> Marginals:
+        """(u, sample) node values -> one class's log densities at the nodes it uses, and normal scores if wanted."""
+        parameters, shape = self.parameters, (len(used), values.shape[1])
+        terms = np.empty(shape)
+        normal = np.empty(shape) if parameters.rule.needs_normal_scores else None
+        for index, u in enumerate(used):
+            ascending, bandwidth = parameters.ascending(k, u), float(parameters.bandwidth[k, u])
+            wide = parameters.wide_normal(k, u)
+            if normal is None or wide is None:
+                terms[index] = log_density(values[u], ascending, bandwidth)
+            else:
+                terms[index] = mixed_log_density(values[u], ascending, bandwidth, wide)
+                normal[index] = normal_scores(values[u], ascending, bandwidth, wide)
+        return Marginals(terms, normal)
 
-    def _is_certain(self, scores: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """(sample, class) scores from tables -> (sample,) whether the best class is surely that of the exact scores."""
-        rule = self.parameters.rule
-        best, second = _two_largest(scores)
-        errors = [[self.table(k, u).error for u in used] for k, used in enumerate(self.used_nodes)]
-        worst = max(map(rule.error_bound, errors))
-        share = ROUNDING_SHARE * rule.rounding_growth(self.n_used)
-        rounding = ROUNDING_PER_TERM * self.n_used + share * (np.abs(best) + np.abs(second))
-        return best - second > 2 * (worst + rounding)
+    def _is_certain(self, scores: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(class, sample) scores from tables, their errors -> (sample,) whether the best class is surely the exact one.
 
-
-def _two_largest(scores: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(sample, class) scores -> (sample,) the largest and the second largest."""
-    if scores.shape[1] == 2:
-        first, second = scores.T  # NumPy's reductions along such a short axis take much longer
-        return np.maximum(first, second), np.minimum(first, second)
-    ordered = np.partition(scores, (-2, -1), axis=1)
-    return ordered[:, -1], ordered[:, -2]
+        It is if no other class can reach the lowest value that the best one can have. Either path is
+        rounded, so all bounds count twice.
+        """
+        share = ROUNDING_SHARE * self.parameters.rule.rounding_growth(self.n_used)
+        errors += share * np.abs(scores)
+        errors += ROUNDING_PER_TERM * self.n_used
+        errors *= 2
+        lowest_of_best = (scores - errors).max(axis=0)
+        errors += scores
+        return (errors >= lowest_of_best).sum(axis=0) == 1
 
 
 def class_probabilities(log_scores: NDArray[np.float64]) -> NDArray[np.float64]:

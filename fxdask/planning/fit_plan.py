@@ -61,10 +61,14 @@ class FitSize:
     """Training samples of each class."""
     n_selected: int
     """Nodes selected per class."""
+    n_ranked: int = 0
+    """Best nodes of each class that the blocks keep; 0 means those selected."""
     kept: tuple[str, ...] = ()
     """Optional arrays that the store keeps for all nodes: "weights", "projections"."""
     n_tables: int = 0
     """Density tables of the fitted model; 0 means one for each class and selected node."""
+    learned_bytes: int = 0
+    """Size of the arrays that the combination rule learns."""
 
     @property
     def size(self) -> FitSize:
@@ -185,14 +189,14 @@ class FitPlan(FitSize):
     def task_bytes(self) -> int:
         """Upper estimate of the memory of one task, in addition to the baseline of its process."""
         rows = -(-self.nodes_per_block // self.tile.nodes) * self.tile.nodes + self._misaligned_rows
-        return self._reading_bytes + 16 * self.nodes_per_block * self.n_features + self._values_bytes(rows)
+        return self.reading_bytes + 16 * self.nodes_per_block * self.n_features + self._values_bytes(rows)
 
     @property
     def _misaligned_rows(self) -> int:
         return self.tile.nodes if self.nodes_per_block % self.tile.nodes else 0
 
     @property
-    def _reading_bytes(self) -> int:
+    def reading_bytes(self) -> int:
         """The preprocessed samples, the range in use and the range that is read ahead."""
         preprocessed = self.tile.samples * self.n_features * (48 if self.samples.widened else 8)
         if self.keeps_preprocessed:
@@ -277,17 +281,23 @@ class FitPlan(FitSize):
         """Memory of the fitted model: weights, projections and density tables of the selected nodes."""
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
         tables = (self.n_tables or self.n_selected * self.n_classes) * BYTES_PER_TABLE
-        return 4 * selected * (self.n_samples + self.n_features) + 8 * self.n_classes * self.n_nodes + tables
+        return (
+            4 * selected * (self.n_samples + self.n_features)
+            + 8 * self.n_classes * self.n_nodes
+            + tables
+            + self.learned_bytes
+        )
 
     def store_bytes(self, staged_bytes: int = 0) -> int:
         """Upper estimate of the disk space of all arrays, the temporary ones included."""
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
         per_node = (4 * self.n_features if "weights" in self.kept else 0) + self.n_classes * (8 + 8 + 8 + 8)
-        per_selected = 4 * self.n_features + 8 + self.n_classes * (8 + 8)
+        per_selected = 4 * self.n_features + 8 + self.n_classes * (8 + 8 + 8 + 8)
         projections = 4 * self.n_samples * (selected + (self.n_nodes if "projections" in self.kept else 0))
         files = 4 * self.n_blocks + selected + SMALL_FILES
         data = self.n_nodes * per_node + selected * per_selected + projections + 4 * self.n_samples
-        return data + 16 * self.n_features + files * BYTES_LOST_PER_FILE + staged_bytes + self._probe_bytes
+        besides = files * BYTES_LOST_PER_FILE + staged_bytes + self._probe_bytes + self.learned_bytes
+        return data + 16 * self.n_features + besides
 
     def facts(self) -> dict[str, int | float | str | None]:
         """The plan as numbers."""

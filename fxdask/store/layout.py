@@ -15,6 +15,7 @@ __all__ = [
     "MANIFEST",
     "MODEL_ARRAYS",
     "OPTIONAL_ARRAYS",
+    "POOL_ARRAYS",
     "QUANTITIES",
     "READABLE_FORMATS",
     "SCORE_ARRAYS",
@@ -23,10 +24,10 @@ __all__ = [
     "create_array",
 ]
 
-FORMAT = 7
+FORMAT = 8
 """Number of the store format; it is raised if an earlier fxdask could misread what this one writes."""
 
-READABLE_FORMATS = (6, 7)
+READABLE_FORMATS = (6, 7, 8)
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,12 @@ QUANTITIES = ("location", "spread", "spread_source", "divergence")
 # Large block arrays that can be computed again, so the user chooses whether to keep them.
 OPTIONAL_ARRAYS = ("weights", "projections")
 
+# The candidates of a joint selection; removed before the store is finished. Statistics are location and spread.
+POOL_ARRAYS = (
+    ArraySpec("pool/scores", ("candidate", "sample"), "int16", "candidate"),
+    ArraySpec("pool/statistics", ("measure", "class", "candidate"), "float64", "candidate"),
+)
+
 # Not written by blocks, except the marks in blocks_done.
 MODEL_ARRAYS = (
     ArraySpec("blocks_done", ("block",), "uint64", "block"),
@@ -86,13 +93,18 @@ MODEL_ARRAYS = (
     ArraySpec("shift", ("input",), ""),
     ArraySpec("scale", ("input",), "float64"),
     ArraySpec("canaries", ("canary", "canary_input"), "float32"),
-    ArraySpec("selection", ("class", "rank"), "int64"),
+    ArraySpec("selection", ("selector", "rank"), "int64"),
+    ArraySpec("overlaps", ("rank",), "float64"),
     ArraySpec("selected/nodes", ("selected",), "int64"),
     ArraySpec("selected/weights", ("selected", "input"), "float32"),
     ArraySpec("selected/projections", ("selected", "sample"), "float32", "selected"),
     ArraySpec("selected/bandwidth", ("class", "selected"), "float64"),
+    ArraySpec("selected/location", ("class", "selected"), "float64"),
     ArraySpec("selected/spread", ("class", "selected"), "float64"),
     ArraySpec("selected/density_error", ("class", "selected"), "float64"),
+    ArraySpec("selected/precision", ("class", "selected", "selected"), "float64", "class"),
+    ArraySpec("selected/log_det", ("class",), "float64"),
+    ArraySpec("selected/shrinkage", ("class",), "float64"),
 )
 
 MANIFEST = ArraySpec("manifest", ("byte",), "uint8", "byte")
@@ -103,7 +115,7 @@ SCORE_ARRAYS = (
 )
 
 ARRAY_NAMES = {
-    "model": tuple(spec.name for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS)),
+    "model": tuple(spec.name for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS, *POOL_ARRAYS)),
     "scores": tuple(spec.name for spec in SCORE_ARRAYS),
 }
 """Kind of store -> the names of all arrays that it may hold besides its manifest."""
@@ -115,15 +127,21 @@ def create_array(
     sizes: Mapping[str, int],
     chunk_length: int = 1,
     dtype: str | None = None,
+    chunks_besides: Mapping[str, int] | None = None,
 ) -> zarr.Array:
     """Create one array of a store, with a checksum on every chunk.
+
+    ``chunks_besides`` are the lengths of chunks along further dimensions than the one in the table.
 
     Nothing is compressed: compression would save only 6 to 8% and halve the reading speed. Chunks
     that hold only the fill value are written too, because a missing chunk must mean missing data.
     """
     shape = tuple(sizes[dimension] for dimension in spec.dimensions)
+    lengths = dict(chunks_besides or {})
+    if spec.chunked:
+        lengths[spec.chunked] = chunk_length
     chunks = tuple(
-        max(1, min(chunk_length, length) if dimension == spec.chunked else length)
+        max(1, min(lengths.get(dimension, length), length))
         for dimension, length in zip(spec.dimensions, shape, strict=True)
     )
     kind = dtype or spec.dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from fxdask.store.layout import (
     BLOCK_ARRAYS,
     MODEL_ARRAYS,
     OPTIONAL_ARRAYS,
+    POOL_ARRAYS,
     QUANTITIES,
     ArraySpec,
     ModelShape,
@@ -42,7 +43,8 @@ from fxdask.store.retry import reading, retried, writing
 __all__ = ["ModelStore"]
 
 MOST_BLOCKS = 2**26
-SPECS = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS)}
+TEMPORARY_ARRAYS = (*POOL_ARRAYS, *(spec for spec in MODEL_ARRAYS if spec.name in ("samples", "probes")))
+SPECS = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS, *POOL_ARRAYS)}
 
 
 class ModelStore:
@@ -51,7 +53,7 @@ class ModelStore:
     def __init__(self, url: str, group: zarr.Group, header: dict[str, Any]) -> None:
         self.url = url
         self.header = header
-        self._group = group
+        self.group = group
         self._opened: dict[str, zarr.Array] = {}
         self._lengths: dict[str, int] = dict(header.get("sizes") or {})
         # Every read of a finished model is checked against the manifest.
@@ -105,15 +107,15 @@ class ModelStore:
     @retried
     def write_block(self, block: NodeBlock, arrays: Mapping[str, NDArray]) -> None:
         """Write one chunk of every given array, then the mark of the block."""
-        check_writable(self._group, self.url, self.header)
+        check_writable(self.group, self.url, self.header)
         with writing(self.url):
             write_together(
                 [
-                    (self._array(name), _along(SPECS[name], "node", block.start, block.stop), values)
+                    (self.array(name), _along(SPECS[name], "node", block.start, block.stop), values)
                     for name, values in arrays.items()
                 ]
             )
-            self._array("blocks_done")[block.index] = self._mark
+            self.array("blocks_done")[block.index] = self._mark
 
     def is_done(self, block: NodeBlock) -> bool:
         """Whether the block is marked and its chunks are intact.
@@ -122,7 +124,7 @@ class ModelStore:
         there may be a mark without its data.
         """
         return (
-            has_chunk(self._array("blocks_done"), (block.index,))
+            has_chunk(self.array("blocks_done"), (block.index,))
             and self._is_marked(block.index)
             and all(self._is_intact(spec, block) for spec in BLOCK_ARRAYS if spec.name in self)
         )
@@ -131,7 +133,7 @@ class ModelStore:
     def _is_marked(self, index: int) -> bool:
         try:
             with reading(self.url, "blocks_done"):
-                return bool(self._array("blocks_done")[index] == self._mark)
+                return bool(self.array("blocks_done")[index] == self._mark)
         except StoreFormatError:
             return False
 
@@ -146,15 +148,15 @@ class ModelStore:
         return True
 
     def _has_chunk(self, spec: ArraySpec, block: NodeBlock) -> bool:
-        return has_chunk(self._array(spec.name), _index(spec, block))
+        return has_chunk(self.array(spec.name), _index(spec, block))
 
     def _file(self, name: str, block: NodeBlock) -> str:
         """The path of a block's chunk within the store."""
-        return f"{name}/{self._array(name).metadata.encode_chunk_key(_index(SPECS[name], block))}"
+        return f"{name}/{self.array(name).metadata.encode_chunk_key(_index(SPECS[name], block))}"
 
     def blocks_done(self) -> NDArray[np.bool_]:
         """(block,) which blocks are marked by the job of this store; a damaged mark counts as missing."""
-        array = self._array("blocks_done")
+        array = self.array("blocks_done")
         if array.shape[0] > MOST_BLOCKS:
             raise damaged(self.url, f"it claims {array.shape[0]:,} blocks but at most {MOST_BLOCKS:,} are possible")
         try:
@@ -178,21 +180,21 @@ class ModelStore:
             raise damaged(self.url, f"{name} has no chunk {block.index}")
         if self._manifest:
             self._manifest.check([self._file(name, block)])
-        check_file_size(self._array(name), _index(SPECS[name], block), self.url)
+        check_file_size(self.array(name), _index(SPECS[name], block), self.url)
         with reading(self.url, name):
-            return np.asarray(self._array(name)[_along(SPECS[name], "node", block.start, block.stop)])
+            return np.asarray(self.array(name)[_along(SPECS[name], "node", block.start, block.stop)])
 
     @retried
     def read_quantity(self, name: str) -> NDArray[np.float64]:
         """(class, node) one quantity of every node's statistics."""
         self._check_complete("statistics")
         with reading(self.url, "statistics"):
-            return np.asarray(self._array("statistics")[QUANTITIES.index(name)])
+            return np.asarray(self.array("statistics")[QUANTITIES.index(name)])
 
     # Whole arrays
 
     def __contains__(self, name: str) -> bool:
-        return name in self._group
+        return name in self.group
 
     @retried
     def write(self, name: str, values: NDArray) -> None:
@@ -201,7 +203,7 @@ class ModelStore:
         sizes = dict(zip(spec.dimensions, values.shape, strict=True))
         per_chunk = rows_per_read(values.shape[1]) if spec.chunked == "probe" else 1
         with writing(self.url):
-            self._opened[name] = create_array(self._group, spec, sizes, per_chunk, spec.dtype or values.dtype.str)
+            self._opened[name] = create_array(self.group, spec, sizes, per_chunk, spec.dtype or values.dtype.str)
             self._opened[name][...] = values
 
     @retried
@@ -209,13 +211,13 @@ class ModelStore:
         """One whole array; a missing chunk is an error, while Zarr would read zeros."""
         self._check_complete(name)
         with reading(self.url, name):
-            return np.asarray(self._array(name)[...])
+            return np.asarray(self.array(name)[...])
 
     def _check_complete(self, name: str) -> None:
         """Refuse an array with missing chunks, before memory for it is allocated."""
         if self._manifest:
             self._manifest.check_array(name)
-        array = self._array(name)
+        array = self.array(name)
         # Zarr checks every chunk by name, which would take too long if the metadata claim very many chunks.
         n_stored = min(array.nchunks, count_files(array))
         if n_stored == array.nchunks:
@@ -233,21 +235,21 @@ class ModelStore:
         with writing(self.url):
             sizes = {"sample": n_samples, "input": n_features}
             self._opened["samples"] = create_array(
-                self._group, SPECS["samples"], sizes, rows_per_read(n_features), dtype.str
+                self.group, SPECS["samples"], sizes, rows_per_read(n_features), dtype.str
             )
 
     @retried
     def write_samples(self, start: int, samples: NDArray) -> None:
         """Write one chunk of raw samples."""
         with writing(self.url):
-            self._array("samples")[start : start + len(samples)] = samples
+            self.array("samples")[start : start + len(samples)] = samples
 
     @retried
     def has_all(self, name: str, length: int) -> bool:
         """Whether an earlier call wrote an array of this length, and all of its chunks are intact."""
-        if name not in self._group:
+        if name not in self.group:
             return False
-        array = self._array(name)
+        array = self.array(name)
         if array.shape[0] != length or array.nchunks_initialized != array.nchunks:
             return False
         try:
@@ -260,18 +262,18 @@ class ModelStore:
 
     def check_staged(self) -> None:
         """Refuse a result of staged samples that were removed meanwhile, because they may have been read as zeros."""
-        if not has_metadata(self._group, "samples"):
+        if not has_metadata(self.group, "samples"):
             raise StoreWriteError(
                 f"{self.url} was finished while this part was computed; "
                 "run the same call again if the result is incomplete"
             )
 
-    def drop_samples(self) -> None:
-        """Remove the staged samples and the probes, which a finished model does not need."""
-        for name in ("samples", "probes"):
+    def drop(self, arrays: Iterable[ArraySpec] = TEMPORARY_ARRAYS) -> None:
+        """Remove arrays, by default all that a finished model does not need: staged samples, probes, candidates."""
+        for name in [spec.name for spec in arrays]:
             self._opened.pop(name, None)
-            if name in self._group:
-                del self._group[name]
+            if name in self.group:
+                del self.group[name]
 
     @retried
     def finish(self, **facts: Any) -> None:
@@ -282,14 +284,14 @@ class ModelStore:
         for spec in BLOCK_ARRAYS:
             if spec.name in self:
                 self._check_complete(spec.name)
-        finish_group(self._group, self.url, self.header, **facts)
+        finish_group(self.group, self.url, self.header, **facts)
 
-    def _array(self, name: str) -> zarr.Array:
+    def array(self, name: str) -> zarr.Array:
         """One array, opened and checked once, because opening takes longer than writing a chunk."""
         if name not in self._opened:
             if self._manifest:
                 self._manifest.check_metadata(name)
-            array = stored_array(self._group, self.url, name)
+            array = stored_array(self.group, self.url, name)
             self._check_shape(SPECS[name], array)
             self._opened[name] = array
         return self._opened[name]

@@ -26,7 +26,7 @@ from fxdask.tasks.job import FitJob
 from fxdask.tasks.reading import SampleTile, TileReader
 from fxdask.tasks.telemetry import TaskCounters
 
-__all__ = ["BlockProduct", "Columns", "FeatureColumns", "ProjectedNodes"]
+__all__ = ["BlockProduct", "Columns", "FeatureColumns", "ProjectedNodes", "SampleTiles"]
 
 
 class Columns(Protocol):
@@ -113,8 +113,43 @@ def _filled(
             runs, column = [], 0
 
 
+class SampleTiles:
+    """The tiles of a job's samples: read, ordered by class and preprocessed."""
+
+    def __init__(self, job: FitJob, samples: Source, counters: TaskCounters) -> None:
+        self._job, self._samples, self._counters = job, samples, counters
+        self._scratch = job_cache(job).scratch
+
+    def reader(self, codes: NDArray[np.integer]) -> TileReader:
+        """A reader of samples with these class codes."""
+        return TileReader(
+            codes=codes,
+            plan=self._job.plan,
+            preprocess=self._job.preprocessing,
+            counters=self._counters,
+            scratch=self._scratch,
+        )
+
+    def kept(self) -> Iterable[SampleTile]:
+        """All tiles; a process keeps them from block to block if the samples are few."""
+        if not self._job.plan.keeps_preprocessed:
+            return self.streamed()
+        self._counters.passes += 1
+        # The cache also holds the samples: a new array could otherwise reuse their id, which is the key.
+        _, tiles = job_cache(self._job).get(
+            ("tiles", source_key(self._samples)),
+            lambda: (self._samples, list(self.reader(self._job.codes).tiles(self._samples, lasting=True))),
+        )
+        return tiles
+
+    def streamed(self) -> Iterable[SampleTile]:
+        """All tiles, read anew; each overwrites the one before."""
+        self._counters.passes += 1
+        return self.reader(self._job.codes).tiles(self._samples)
+
+
 class _SampleColumns:
-    """The part that both kinds of columns share: reading the job's samples tile by tile."""
+    """The part that both kinds of columns share: a block of a job, and the tiles of its samples."""
 
     def __init__(
         self,
@@ -124,8 +159,8 @@ class _SampleColumns:
         counters: TaskCounters,
         probes: Source | None = None,
     ) -> None:
-        self._job, self._samples, self._probes = job, samples, probes
-        self._block, self._counters = block, counters
+        self._job, self._block, self._probes = job, block, probes
+        self._tiles = SampleTiles(job, samples, counters)
         self._scratch = job_cache(job).scratch
 
     @property
@@ -133,37 +168,11 @@ class _SampleColumns:
         """Number of columns in the block."""
         return self._block.n_nodes
 
-    def _reader(self, codes: NDArray[np.integer]) -> TileReader:
-        return TileReader(
-            codes=codes,
-            plan=self._job.plan,
-            preprocess=self._job.preprocessing,
-            counters=self._counters,
-            scratch=self._scratch,
-        )
-
-    def _all_tiles(self) -> Iterable[SampleTile]:
-        """All tiles; a process keeps them from block to block if the samples are few."""
-        self._counters.passes += 1
-        reader = self._reader(self._job.codes)
-        if not self._job.plan.keeps_preprocessed:
-            return reader.tiles(self._samples)
-        # The cache also holds the samples: a new array could otherwise reuse their id, which is the key.
-        _, tiles = job_cache(self._job).get(
-            ("tiles", source_key(self._samples)),
-            lambda: (self._samples, list(reader.tiles(self._samples, lasting=True))),
-        )
-        return tiles
-
-    def _streamed_tiles(self) -> Iterable[SampleTile]:
-        self._counters.passes += 1
-        return self._reader(self._job.codes).tiles(self._samples)
-
     def _probe_tiles(self) -> tuple[Iterable[SampleTile], int]:
         codes = self._job.probe_codes
         assert self._probes is not None, "a streaming job has probes"
         assert codes is not None, "a streaming job knows the classes of its probes"
-        return self._reader(codes).tiles(self._probes), len(codes)
+        return self._tiles.reader(codes).tiles(self._probes), len(codes)
 
 
 class ProjectedNodes(_SampleColumns):
@@ -197,7 +206,7 @@ class ProjectedNodes(_SampleColumns):
         """(node, sample) values of all samples; the next call overwrites them."""
         plan = self._job.plan
         product = self._product(self.weights, self._block.start, plan.n_nodes)
-        (values,) = product.chunks(self._all_tiles(), plan.n_samples)
+        (values,) = product.chunks(self._tiles.kept(), plan.n_samples)
         return values
 
     def probed(self, rows: NDArray[np.intp]) -> ColumnValues:
@@ -212,7 +221,7 @@ class ProjectedNodes(_SampleColumns):
         plan, first, last = self._job.plan, int(rows[0]), int(rows[-1]) + 1
         wanted = slice(None) if len(rows) == last - first else rows - first
         product = self._product(self.weights[first:last], self._block.start + first, plan.n_nodes)
-        for values in product.chunks(self._streamed_tiles(), plan.n_samples, plan.samples_per_chunk):
+        for values in product.chunks(self._tiles.streamed(), plan.n_samples, plan.samples_per_chunk):
             yield values.take(wanted)
 
 
@@ -230,7 +239,7 @@ class FeatureColumns(_SampleColumns):
 
     def all_values(self) -> ColumnValues:
         """(feature, sample) values of all samples; the next call overwrites them."""
-        (values,) = self._copied(self._all_tiles(), self._job.plan.n_samples, np.arange(self.n_columns))
+        (values,) = self._copied(self._tiles.kept(), self._job.plan.n_samples, np.arange(self.n_columns))
         return values
 
     def probed(self, rows: NDArray[np.intp]) -> ColumnValues:
@@ -242,7 +251,7 @@ class FeatureColumns(_SampleColumns):
     def chunks(self, rows: NDArray[np.intp]) -> Iterator[ColumnValues]:
         """(row, sample) values of all samples, chunk by chunk."""
         plan = self._job.plan
-        return self._copied(self._streamed_tiles(), plan.n_samples, rows, plan.samples_per_chunk)
+        return self._copied(self._tiles.streamed(), plan.n_samples, rows, plan.samples_per_chunk)
 
     def _copied(
         self, tiles: Iterable[SampleTile], n_samples: int, rows: NDArray[np.intp], per_chunk: int | None = None

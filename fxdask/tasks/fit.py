@@ -105,7 +105,7 @@ def _summary(
 ) -> FitSummary:
     """The summary of one block; ``counters`` is None if the block was already done."""
     return FitSummary(
-        top=top_nodes(divergences, block.start, job.plan.n_selected),
+        top=top_nodes(divergences, block.start, job.plan.n_ranked or job.plan.n_selected),
         source_counts=np.array([np.bincount(row, minlength=len(SPREAD_SOURCES)) for row in sources]),
         workers={} if counters is None else this_worker(counters),
         n_resumed=int(counters is None),

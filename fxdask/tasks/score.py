@@ -96,9 +96,10 @@ def open_scores(job: ScoreJob) -> ScoreStore:
 
 
 @one_blas_thread()
-def tabulate(scorer: Scorer, k: int, u: int) -> float:
-    """One class at one node -> bound on the error of its density table, which the scorer keeps."""
-    return scorer.table(k, u).error
+def tabulate(scorer: Scorer, k: int, nodes: list[int]) -> None:
+    """One class at some nodes: make its density tables, which the scorer keeps."""
+    for u in nodes:
+        scorer.table(k, u)
 
 
 @one_blas_thread()

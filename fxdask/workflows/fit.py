@@ -26,10 +26,12 @@ from fxdask.store.sources import is_reachable, location_of
 from fxdask.store.transaction import Transaction
 from fxdask.tasks.fit import FitSummary
 from fxdask.tasks.job import FitJob
+from fxdask.tasks.telemetry import merge_worker_stats
 from fxdask.workflows.job import checked_preprocessing, make_job, with_store
 from fxdask.workflows.model import FittedModel, TrainingData, weight_fingerprint
 from fxdask.workflows.persistence import ModelRequest, load_model, open_or_create, write_model
 from fxdask.workflows.plan import FitOptions, plan_model
+from fxdask.workflows.pool import select_shared
 from fxdask.workflows.selection import assemble_selected, check_usable, log_fallbacks, warn_of_zero_spreads
 from fxdask.workflows.settings import FitSettings
 from fxdask.workflows.staging import in_memory_without_store, needs_staging, probe_for_streaming, stage_in_store
@@ -110,7 +112,7 @@ def _run(
     job, probes = probe_for_streaming(job, samples.handle if store is None else handle, store, verbose=fit.verbose)
     with progress_bar("fitting", shown=fit.verbose) as progress:
         summary = fit_graphs.fit_blocks(job, handle, probes, progress)
-    check_usable(summary, fit.data.classes)
+    check_usable(summary, fit.data.classes, fit.settings.n_selected)
     warn_of_zero_spreads(
         summary.source_counts,
         fit.data.classes,
@@ -118,8 +120,13 @@ def _run(
     )
     # A local array is projected by this process, because workers have only a copy of it.
     local_handle = samples.handle if isinstance(samples.handle, np.ndarray) else handle
+    chosen, overlaps = summary.top.nodes, None
+    if fit.settings.selection == "joint":
+        shared = select_shared(job, handle, chosen, store, verbose=fit.verbose)
+        chosen, overlaps = shared.nodes, shared.overlaps
+        summary = replace(summary, workers=merge_worker_stats([summary.workers, shared.workers]))
     options = fit.settings.density_options
-    parameters, fallbacks = assemble_selected(job, local_handle, summary.top.nodes, options, verbose=fit.verbose)
+    parameters, fallbacks = assemble_selected(job, local_handle, chosen, options, verbose=fit.verbose)
     log_fallbacks(fit.settings.spread, summary.source_counts, fallbacks)
     scorer = Scorer(parameters, fit.settings.density)
     with progress_bar("tabulating", shown=fit.verbose) as progress:
@@ -129,7 +136,8 @@ def _run(
         classes=fit.data.classes,
         job=replace(job, probe_codes=None),
         scorer=scorer,
-        selected_nodes=summary.top.nodes,
+        selected_nodes=chosen,
+        overlaps=overlaps,
         divergences=_divergences(summary, job.plan.n_blocks, store),
         density_error=density_error,
         source_counts=summary.source_counts,

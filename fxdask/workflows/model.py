@@ -46,6 +46,7 @@ class FittedModel:
     job: FitJob
     scorer: Scorer
     selected_nodes: NDArray[np.int64]
+    """(class, rank), or (1, rank) nodes that all classes share"""
     divergences: NDArray[np.float64]
     density_error: NDArray[np.float64]
     source_counts: NDArray[np.int64]
@@ -54,6 +55,8 @@ class FittedModel:
     """The first weights of a few nodes, see :func:`weight_fingerprint`."""
     bandwidth_fallbacks: dict[str, int]
     info: dict[str, Any]
+    overlaps: NDArray[np.float64] | None = None
+    """(rank,) overlap of the classes after each node of a joint selection"""
     names: NDArray | None = None
 
     def with_density(self, density: str) -> FittedModel:
@@ -62,10 +65,11 @@ class FittedModel:
 
     def density_error_of_selected(self) -> NDArray[np.float64]:
         """(class, rank) bound on the error of each selected node's density; NaN where there is no node."""
-        nodes = self.scorer.parameters.nodes
-        columns = np.searchsorted(nodes, np.maximum(self.selected_nodes, 0)).clip(max=len(nodes) - 1)
+        nodes, n_classes = self.scorer.parameters.nodes, len(self.classes)
+        chosen = np.broadcast_to(self.selected_nodes, (n_classes, self.selected_nodes.shape[1]))
+        columns = np.searchsorted(nodes, np.maximum(chosen, 0)).clip(max=len(nodes) - 1)
         error = np.take_along_axis(self.density_error, columns, axis=1)
-        return np.where(self.selected_nodes >= 0, error, np.nan)
+        return np.where(chosen >= 0, error, np.nan)
 
     def check_samples(self, samples: Samples) -> None:
         """Refuse samples with another number of features or other feature names, in scikit-learn's words."""

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from fxdask.errors import StoreExistsError, StoreFormatError, WeightStreamError
 from fxdask.execution.scan import SampleScan
-from fxdask.kernels.network import NetworkParameters
+from fxdask.kernels.network import NetworkParameters, class_members
+from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.preprocessing import Preprocessing
 from fxdask.kernels.scorer import Scorer
-from fxdask.kernels.statistics import TOLERANCE_RULE
+from fxdask.kernels.statistics import LOCATIONS, TOLERANCE_RULE
 from fxdask.kernels.weights import SCHEME
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.sizes import format_bytes
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 MOST_LABEL_BYTES = 2**18
 FORMAT_WITHOUT_CLASS_NORMS = 6
+FORMAT_WITH_LOCATION = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,11 @@ class ModelRequest:
     def identity(self) -> dict[str, Any]:
         """Everything that the result depends on: parameters, data, weights, tile shape; not workers or memory."""
         # "density" is left out because it does not change the labels, so it may differ between calls.
-        parameters = {name: value for name, value in asdict(self.settings).items() if name != "density"}
+        left_out = {"density"}
+        if self.settings.selection == "top":
+            # As before these two settings existed, so that stores of that time are still the same job.
+            left_out |= {"selection", "pool_size"}
+        parameters = {name: value for name, value in asdict(self.settings).items() if name not in left_out}
         return {
             **json.loads(json.dumps(parameters)),
             "samples": self.scan.digest,
@@ -164,12 +170,14 @@ def write_model(store: ModelStore, model: FittedModel) -> None:
     if job.preprocessing.scale is not None:
         store.write("scale", job.preprocessing.scale)
     store.write("selection", model.selected_nodes)
-    for name in ("nodes", "weights", "projections", "bandwidth", "spread"):
+    if model.overlaps is not None:
+        store.write("overlaps", model.overlaps)
+    for name in ("nodes", "weights", "projections", "bandwidth", "location", "spread"):
         store.write(f"selected/{name}", getattr(parameters, name))
     for name in parameters.rule.stored_arrays:
         store.write(f"selected/{name}", parameters.learned[name])
     store.write("selected/density_error", model.density_error)
-    store.drop_samples()
+    store.drop()
     store.finish(
         largest=job.preprocessing.largest,
         class_norms=job.class_norms.tolist(),
@@ -194,11 +202,7 @@ def load_model(url: str) -> FittedModel:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise StoreFormatError(f"{url} is damaged: its header is invalid ({error}); restore or refit it") from error
-    selected = store.read("selection")
-    if selected.shape[1] != settings.n_selected or not (selected.min() >= -1 and selected.max() < job.plan.n_nodes):
-        raise StoreFormatError(
-            f"{url} is damaged: its selection is not {settings.n_selected} nodes per class; restore or refit it"
-        )
+    selected, overlaps = _stored_selection(store, settings, len(classes))
     parameters = _stored_parameters(store, settings, job, selected)
     wrong = _impossible_array(parameters, job, selected, classes)
     if wrong:
@@ -209,6 +213,7 @@ def load_model(url: str) -> FittedModel:
         job=job,
         scorer=Scorer(parameters, settings.density),
         selected_nodes=selected,
+        overlaps=overlaps,
         divergences=store.read_quantity("divergence"),
         density_error=store.read("selected/density_error"),
         source_counts=source_counts,
@@ -277,23 +282,52 @@ def _stored_class_norms(header: Mapping[str, Any], plan: FitPlan, largest: float
     return class_norms
 
 
+def _stored_selection(
+    store: ModelStore, settings: FitSettings, n_classes: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64] | None]:
+    """(class, rank) selected nodes, or (1, rank) shared ones with the overlap after each of them."""
+    selected, overlaps = store.read("selection"), None
+    most, shape = settings.n_selected, (n_classes, settings.n_selected)
+    if settings.selection == "joint":
+        most, overlaps = settings.n_selected * n_classes, store.read("overlaps")
+        shape = (1, len(overlaps))
+    in_range = selected.size and selected.min() >= -1 and selected.max() < settings.n_nodes
+    if selected.shape != shape or shape[1] > most or not in_range:
+        raise StoreFormatError(
+            f"{store.url} is damaged: selection is not {settings.n_selected} nodes per class; restore or refit it"
+        )
+    return selected, overlaps
+
+
 def _stored_parameters(
     store: ModelStore, settings: FitSettings, job: FitJob, selected: NDArray[np.int64]
 ) -> NetworkParameters:
     nodes, rule = store.read("selected/nodes"), settings.density_options.rule
+    projections = store.read("selected/projections")
     return NetworkParameters(
         preprocessing=job.preprocessing,
         nodes=nodes,
         weights=store.read("selected/weights"),
-        projections=store.read("selected/projections"),
+        projections=projections,
         class_slices=job.plan.class_slices,
         bandwidth=store.read("selected/bandwidth"),
+        location=_stored_location(store, settings, job, projections),
         spread=store.read("selected/spread"),
-        member=np.array([np.isin(nodes, row) for row in selected]),
+        member=class_members(nodes, selected, job.plan.n_classes),
         log_priors=np.log(job.priors),
         rule=rule,
         learned={name: store.read(f"selected/{name}") for name in rule.stored_arrays},
     )
+
+
+def _stored_location(
+    store: ModelStore, settings: FitSettings, job: FitJob, projections: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """(class, u) location; formats 6 and 7 did not store it, so it is measured again there."""
+    if store.header["format"] >= FORMAT_WITH_LOCATION:
+        return store.read("selected/location")
+    measure = LOCATIONS[settings.location]
+    return np.array([measure(SortedRows(projections[:, columns])) for columns in job.plan.class_slices])
 
 
 def _impossible_array(parameters: NetworkParameters, job: FitJob, selected: NDArray[np.int64], classes: NDArray) -> str:
@@ -304,6 +338,7 @@ def _impossible_array(parameters: NetworkParameters, job: FitJob, selected: NDAr
         "selected/weights": parameters.weights,
         "selected/projections": parameters.projections,
         "selected/bandwidth": parameters.bandwidth,
+        "selected/location": parameters.location,
         "selected/spread": parameters.spread,
         **{f"selected/{name}": values for name, values in parameters.learned.items()},
     }
@@ -320,6 +355,7 @@ def _impossible_array(parameters: NetworkParameters, job: FitJob, selected: NDAr
 
 
 def _settings_from_json(stored: Mapping[str, Any]) -> FitSettings:
+    stored = {"selection": "top", "pool_size": "auto", **stored}
     settings = FitSettings(**{field.name: stored[field.name] for field in fields(FitSettings)})
     return replace(settings, priors=tuple(settings.priors)) if isinstance(settings.priors, list) else settings
 

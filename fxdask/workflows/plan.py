@@ -12,6 +12,7 @@ from fxdask.execution.client import active_client
 from fxdask.execution.resources import measured_resources
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit
+from fxdask.planning.pool_plan import plan_pool
 from fxdask.store.group import peek_header
 from fxdask.store.sources import decoded_bytes
 from fxdask.workflows.data import Samples
@@ -45,20 +46,27 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         isinstance(samples.handle, np.ndarray) and active_client() is not None
     )
     extra_baseline = samples.n_bytes if to_load and store is None else 0
+    rule, n_classes = settings.density_options.rule, len(data.counts)
+    n_chosen = min(settings.n_nodes, settings.n_selected * n_classes)
     size = FitSize(
         n_nodes=settings.n_nodes,
         n_features=samples.n_features,
         class_counts=tuple(map(int, data.counts)),
         n_selected=settings.n_selected,
+        n_ranked=settings.n_ranked(n_classes),
         kept=settings.kept,
-        n_tables=settings.density_options.rule.n_densities(len(data.counts), settings.n_selected, settings.n_nodes),
+        n_tables=rule.n_densities(n_classes, settings.n_selected, settings.n_nodes),
+        learned_bytes=rule.learned_bytes(n_classes, n_chosen),
     )
-    return plan_fit(
+    plan = plan_fit(
         size,
         nodes_per_block,
         samples=_sample_facts(samples, settings, store),
         resources=measured_resources(options.memory_limit, extra_baseline),
     )
+    if settings.selection == "joint":
+        plan_pool(plan, plan.n_ranked, in_store=store is not None)  # refuses a pool that is too large
+    return plan
 
 
 def _sample_facts(samples: Samples, settings: FitSettings, store: str | None) -> SampleFacts:

@@ -17,16 +17,16 @@ from fxdask.kernels.weights import weight_rows
 from fxdask.progress import progress_bar
 from fxdask.tasks.fit import FitSummary
 from fxdask.tasks.job import FitJob
+from fxdask.tasks.threads import one_blas_thread
 
 __all__ = ["assemble_selected", "check_usable", "log_fallbacks", "warn_of_zero_spreads"]
 
 log = logging.getLogger(__name__)
 
 
-def check_usable(summary: FitSummary, classes: NDArray) -> None:
+def check_usable(summary: FitSummary, classes: NDArray, wanted: int) -> None:
     """Refuse a class without a usable node, and warn if it has fewer than requested."""
     usable = (summary.top.nodes != NO_NODE).sum(axis=1)
-    wanted = summary.top.nodes.shape[1]
     for label, count in zip(classes, usable, strict=True):
         if count == 0:
             raise InvalidInputError(
@@ -75,4 +75,5 @@ def assemble_selected(
         class_slices=job.plan.class_slices,
         tolerance=node_tolerance(weights, job.class_norms),
     )
-    return assemble(job.preprocessing, selected, chosen, job.priors, options)
+    with one_blas_thread():  # so that the last bits do not depend on the number of cores
+        return assemble(job.preprocessing, selected, chosen, job.priors, options)

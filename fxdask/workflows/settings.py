@@ -18,10 +18,12 @@ from fxdask.kernels.network import DensityOptions
 from fxdask.kernels.preprocessing import NORMALIZATIONS
 from fxdask.kernels.scorer import DENSITIES
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
+from fxdask.planning.pool_plan import pool_size_for
 
 __all__ = ["FitSettings", "check_name", "check_whole_number"]
 
 PRIORS = ("class_share", "equal")
+SELECTIONS = ("top", "joint")
 PROJECTIONS_KEPT = ("selected", "all")
 # Outside of this range the squared distance in bandwidths overflows float64.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
@@ -35,6 +37,8 @@ class FitSettings:
     n_nodes: int
     n_selected: int
     criterion: str
+    selection: str
+    pool_size: int | str
     location: str
     spread: str
     bandwidth: str | float
@@ -53,17 +57,34 @@ class FitSettings:
         wanted = {"weights": self.keep_weights, "projections": self.keep_projections == "all"}
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
+    def n_ranked(self, n_classes: int) -> int:
+        """Nodes of each class that the blocks keep: those to select, or the candidates of a joint selection."""
+        if self.selection == "top":
+            return self.n_selected
+        wanted = pool_size_for(n_classes, self.n_selected) if self.pool_size == "auto" else int(self.pool_size)
+        return min(self.n_nodes, wanted)
+
     @property
     def density_options(self) -> DensityOptions:
         """How the densities of selected nodes are computed and combined."""
-        return DensityOptions(self.bandwidth, self.bandwidth_spread, self.spread, COMBINATIONS[self.combine])
+        return DensityOptions(
+            self.bandwidth, self.bandwidth_spread, self.location, self.spread, COMBINATIONS[self.combine]
+        )
 
     def check(self) -> None:
         """Refuse values that no fit can use, and name the allowed ones."""
         check_whole_number("n_nodes", self.n_nodes)
         check_whole_number("n_selected", self.n_selected)
+        if self.pool_size != "auto":
+            check_whole_number("pool_size", self.pool_size)
+            if self.pool_size < self.n_selected:  # type: ignore[operator]
+                raise InvalidInputError(
+                    f"pool_size is {self.pool_size} but {self.n_selected} nodes of each class are to be selected; "
+                    f"set pool_size to {self.n_selected} or more"
+                )
         for name, known in (
             ("criterion", CRITERIA),
+            ("selection", SELECTIONS),
             ("location", LOCATIONS),
             ("spread", SPREADS),
             ("bandwidth_spread", SPREADS),

@@ -24,19 +24,40 @@ def network(rng, n_classes, n_nodes, counts, combine):
     member[rng.integers(0, n_classes, n_nodes), np.arange(n_nodes)] = True  # every node is selected by a class
     priors = rng.uniform(0.2, 1, n_classes)
     weights = rng.standard_normal((n_nodes, 3)).astype(np.float32)
-    sorted_values = [np.sort(rng.standard_normal((n_nodes, c)).astype(np.float32), axis=1) for c in counts]
+    values = np.concatenate([rng.standard_normal((n_nodes, c)).astype(np.float32) for c in counts], axis=1)
+    learned = COMBINATIONS[combine].learn(values, slices)
+    for columns in slices:
+        values[:, columns].sort(axis=1)
     return NetworkParameters(
         preprocessing=Preprocessing(None, np.zeros(3, np.float32), None, 1.0),
         nodes=np.arange(n_nodes),
         weights=weights,
-        projections=np.concatenate(sorted_values, axis=1),
+        projections=values,
         class_slices=slices,
         bandwidth=rng.uniform(0.05, 1, (n_classes, n_nodes)),
+        location=0.3 * rng.standard_normal((n_classes, n_nodes)),
         spread=rng.uniform(0.5, 2, (n_classes, n_nodes)),
         member=member,
         log_priors=np.log(priors / priors.sum()),
         rule=COMBINATIONS[combine],
+        learned=learned,
     )
+
+
+def with_values(net, values, scale):
+    """The same network with other (node, sample) training values, from which its rule has learned."""
+    projections = (scale * values).astype(np.float32)
+    learned = net.rule.learn(projections, net.class_slices)
+    for columns in net.class_slices:
+        projections[:, columns].sort(axis=1)
+    widths = {"bandwidth": 0.3 * net.bandwidth, "location": net.location, "spread": net.spread}
+    scaled = {name: scale * of_unit for name, of_unit in widths.items()}
+    return replace(net, projections=projections, learned=learned, **scaled)
+
+
+def table_error(combine, n_nodes):
+    """Bound on the error of a score from tables; the joint rule's is checked against its own bound elsewhere."""
+    return {"log": n_nodes * LARGEST_ERROR, "joint": 1e-4}.get(combine, LARGEST_ERROR)
 
 
 @pytest.mark.parametrize("combine", COMBINATIONS)
@@ -55,11 +76,14 @@ def test_scores_and_labels_equal_the_oracle(combine, density, seed, n_classes, n
     got = Scorer(net, density).class_scores(points).scores
     codes = np.repeat(np.arange(n_classes), counts)
     selected = [np.flatnonzero(row).tolist() for row in net.member]
-    want = oracles.log_scores(
-        points, net.projections, codes, selected, net.bandwidth, net.spread, np.exp(net.log_priors), combine
-    )
+    widths, priors = (net.bandwidth, net.location, net.spread), np.exp(net.log_priors)
+    if combine == "joint":
+        correlations = [np.linalg.inv(one + np.eye(n_nodes)) for one in net.learned["precision"]]
+        want = oracles.joint_log_scores(points, net.projections, codes, correlations, *widths, priors)
+    else:
+        want = oracles.log_scores(points, net.projections, codes, selected, *widths[::2], priors, combine)
     # A sum of densities keeps their relative error, but the errors of a sum of logarithms add up.
-    error = 1e-9 if density == "exact" else LARGEST_ERROR * (n_nodes if combine == "log" else 1)
+    error = 1e-9 if density == "exact" else table_error(combine, n_nodes)
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=error)
     assert np.array_equal(got.argmax(axis=1), want.argmax(axis=1))
 
@@ -93,16 +117,11 @@ KINDS_OF_VALUES = {
 def test_labels_from_tables_equal_labels_from_exact_sums(kind, scale, combine):
     rng = np.random.default_rng(5)
     net = network(rng, 3, 4, [60, 90, 40], combine)
-    values = KINDS_OF_VALUES[kind](rng, net.projections.shape)
-    projections = (scale * values).astype(np.float32)
-    for columns in net.class_slices:
-        projections[:, columns].sort(axis=1)
-    net = replace(net, projections=projections, bandwidth=scale * net.bandwidth * 0.3, spread=scale * net.spread)
+    net = with_values(net, KINDS_OF_VALUES[kind](rng, net.projections.shape), scale)
     points = hard_points(rng, net)
     looked_up, exact = Scorer(net).class_scores(points), Scorer(net, "exact").class_scores(points)
     assert np.array_equal(looked_up.scores.argmax(axis=1), exact.scores.argmax(axis=1))
-    error = LARGEST_ERROR * (4 if combine == "log" else 1)
-    np.testing.assert_allclose(looked_up.scores, exact.scores, rtol=1e-13, atol=error)
+    np.testing.assert_allclose(looked_up.scores, exact.scores, rtol=1e-13, atol=table_error(combine, 4))
     assert looked_up.n_exact < points.shape[1] / 4
     assert exact.n_exact == points.shape[1]
 
@@ -119,10 +138,11 @@ def test_tied_samples_are_scored_by_exact_sums():
     assert np.array_equal(looked_up.scores, Scorer(net, "exact").class_scores(points).scores)
 
 
-def test_labels_at_the_boundary_between_two_classes_are_exact():
+@pytest.mark.parametrize("combine", ["sum", "joint"])
+def test_labels_at_the_boundary_between_two_classes_are_exact(combine):
     """Thousands of neighbouring float32 values around a point where both scores are equal."""
     rng = np.random.default_rng(7)
-    net = network(rng, 2, 1, [400, 300], "sum")
+    net = network(rng, 2, 1, [400, 300], combine)
     net.projections[0, :400] -= 1
     exact = Scorer(net, "exact")
     low, high = np.float32(-2), np.float32(2)
@@ -138,21 +158,23 @@ def test_labels_at_the_boundary_between_two_classes_are_exact():
     assert 0 < got.n_exact < 8_000
 
 
+@pytest.mark.parametrize("combine", ["sum", "joint"])
 @given(seed=st.integers(0, 999), count=st.integers(1, 9))
-def test_a_score_does_not_depend_on_other_samples(seed, count):
+def test_a_score_does_not_depend_on_other_samples(combine, seed, count):
     rng = np.random.default_rng(seed)
     for density in DENSITIES:
-        scorer = Scorer(network(rng, 3, 4, [30, 2, 5], "sum"), density)
+        scorer = Scorer(network(rng, 3, 4, [30, 2, 5], combine), density)
         points = rng.standard_normal((4, count)).astype(np.float32)
         together = scorer.class_scores(points).scores
         for i in range(count):
-            assert np.array_equal(scorer.class_scores(points[:, i : i + 1]).scores[0], together[i])
+            assert np.array_equal(scorer.class_scores(points[:, i : i + 1], i).scores[0], together[i])
 
 
-@given(seed=st.integers(0, 999), cuts=st.lists(st.integers(0, 3_000), max_size=4))
-def test_scores_do_not_depend_on_how_samples_are_split(seed, cuts):
+@pytest.mark.parametrize("combine", ["sum", "joint"])
+@given(seed=st.integers(0, 999), cuts=st.lists(st.integers(0, 3_000), max_size=4), n_nodes=st.sampled_from([3, 17]))
+def test_scores_do_not_depend_on_how_samples_are_split(combine, seed, cuts, n_nodes):
     rng = np.random.default_rng(seed)
-    net = Scorer(network(rng, 2, 3, [30, 40], "sum"))
+    net = Scorer(network(rng, 2, n_nodes, [30, 40], combine))
     samples = rng.standard_normal((3_000, 3)).astype(np.float32)
     parts = [net.log_scores(samples[low:high], low) for low, high in pairwise([0, *sorted(cuts), 3_000])]
     assert np.array_equal(merge_scored(parts, 2).scores, net.log_scores(samples).scores)

@@ -23,9 +23,10 @@ from fxdask.store import layout
 from fxdask.store.group import begin_group
 from fxdask.store.lease import SECONDS_UNTIL_EXPIRED, Holder
 from fxdask.store.scores import ScoreStore
+from fxdask.workflows import pool
 
 TEXT = Path(layout.__file__).with_name("FORMAT.md").read_text()
-MODEL_SPECS = (*layout.BLOCK_ARRAYS, *layout.MODEL_ARRAYS, layout.MANIFEST)
+MODEL_SPECS = (*layout.BLOCK_ARRAYS, *layout.MODEL_ARRAYS, *layout.POOL_ARRAYS, layout.MANIFEST)
 SCORE_SPECS = (*layout.SCORE_ARRAYS, layout.MANIFEST)
 
 
@@ -56,6 +57,10 @@ def stores(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
         patch.setattr(fit_graphs, "fit_blocks", Mock(side_effect=KeyboardInterrupt))
         fit(da.from_array(X, chunks=(20, 4)), store=folder / "unfinished.zarr")
+    fit(store=folder / "joint.zarr", combine="joint", selection="joint")
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+        patch.setattr(pool, "sum_pool", Mock(side_effect=KeyboardInterrupt))
+        fit(store=folder / "pool.zarr", selection="joint")
     begin_group(str(folder / "created.zarr"), "model", [])
     return folder
 
@@ -103,7 +108,7 @@ def test_all_arrays_of_the_stores_are_described(stores):
     """The stores hold every array that the table names, so no array is described that is never written."""
     written = {
         name
-        for store in ("model.zarr", "unfinished.zarr")
+        for store in ("model.zarr", "unfinished.zarr", "joint.zarr", "pool.zarr")
         for name, member in zarr.open_group(stores / store, mode="r").members(max_depth=None)
         if isinstance(member, zarr.Array)
     }

@@ -18,6 +18,7 @@ from zarr.codecs import Crc32cCodec
 import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import StoreWriteError
+from fxdask.kernels.combination.table import COMBINATIONS
 from fxdask.store.layout import BLOCK_ARRAYS, MANIFEST, MODEL_ARRAYS
 from fxdask.store.model import ModelStore
 from fxdask.tasks import columns
@@ -37,7 +38,8 @@ def test_the_content_of_a_finished_store(fitted, two_blobs, tmp_path):
     group = zarr.open_group(tmp_path / "model.zarr", mode="r")
     specs = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS, MANIFEST)}
     names = {name for name, member in group.members(max_depth=None) if isinstance(member, zarr.Array)}
-    assert names == set(specs) - {"samples", "probes", "scale"}
+    of_joint = {"overlaps", *(f"selected/{name}" for name in COMBINATIONS["joint"].stored_arrays)}
+    assert names == set(specs) - {"samples", "probes", "scale"} - of_joint
     for name in names:
         array = group[name]
         assert array.metadata.dimension_names == specs[name].dimensions

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ClassNodes", "CombinationRule"]
+__all__ = ["ClassNodes", "CombinationRule", "Joined", "MarginalErrors", "Marginals"]
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,41 @@ class ClassNodes:
     """Arrays that the rule learned from the training values, by name, already indexed by this class."""
 
 
+@dataclass(frozen=True)
+class Marginals:
+    """What one class's densities at its nodes tell of some samples; a rule may overwrite it."""
+
+    log_densities: NDArray[np.float64]
+    """(used node, sample)"""
+    normal_scores: NDArray[np.float64] | None = None
+    """(used node, sample) normal scores of the distribution functions, for the rules that need them"""
+    start: int | None = None
+    """Index of the first sample in its set, if the samples are consecutive: matrix products then use tiles
+    anchored at absolute indices. Without it they go row by row, so that a sample's result depends on it alone."""
+
+
+@dataclass(frozen=True)
+class MarginalErrors:
+    """(used node,) bounds on the errors of one class's marginals, except rounding in proportion to their size."""
+
+    log_density: NDArray[np.float64]
+    normal_score: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """(sample,) log score without the prior, and a bound on its error: one for all samples, or (sample,)."""
+
+    score: NDArray[np.float64]
+    error: float | NDArray[np.float64] = 0.0
+
+
 class CombinationRule(ABC):
     """One way to combine the log densities of a class's nodes into its log score."""
 
     name: ClassVar[str]
+    needs_normal_scores: ClassVar[bool] = False
+    """Whether :meth:`join` needs normal scores; the densities then include a wide normal, whose tails are heavier."""
     stored_arrays: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays that :meth:`learn` returns; a store keeps them under ``selected/`` (``store/layout.py``)."""
 
@@ -44,17 +75,17 @@ class CombinationRule(ABC):
         """(u, sample) training values ordered by class, not sorted by value -> (class, ...) arrays by name."""
         return {}
 
-    @abstractmethod
-    def join(self, terms: NDArray[np.float64], nodes: ClassNodes) -> NDArray[np.float64]:
-        """(used node, sample) log densities of one class, may be overwritten -> (sample,) log score without the prior.
+    def learned_bytes(self, n_classes: int, n_nodes: int) -> int:
+        """Memory of the arrays that :meth:`learn` returns, for this number of nodes in all; for the plan."""
+        return 0
 
-        An implementation must add row by row, because NumPy's sum along the first axis may round
-        differently for a single sample.
+    @abstractmethod
+    def join(self, marginals: Marginals, nodes: ClassNodes, errors: MarginalErrors | None = None) -> Joined:
+        """One class's marginals, which may be overwritten -> log scores; with errors also a bound on theirs.
+
+        The result of a sample must not depend on the other samples. So an implementation adds row by
+        row, because NumPy's sum along the first axis may round differently for a single sample.
         """
-
-    @abstractmethod
-    def error_bound(self, errors: Sequence[float]) -> float:
-        """Error bounds of one class's log densities -> error bound of its log score."""
 
     @abstractmethod
     def rounding_growth(self, n_terms: int) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.combination.base import ClassNodes, CombinationRule
+from fxdask.kernels.combination.base import ClassNodes, CombinationRule, Joined, MarginalErrors, Marginals
 
 __all__ = ["LogRule"]
 
@@ -25,13 +23,11 @@ class LogRule(CombinationRule):
         """Every class uses the selected nodes of all classes."""
         return n_classes * min(n_nodes, n_selected * n_classes)
 
-    def join(self, terms: NDArray[np.float64], nodes: ClassNodes) -> NDArray[np.float64]:
-        """The sum of the logarithms."""
-        return sum(terms, np.zeros(terms.shape[1]))
-
-    def error_bound(self, errors: Sequence[float]) -> float:
-        """The errors of the logarithms add up."""
-        return sum(errors)
+    def join(self, marginals: Marginals, nodes: ClassNodes, errors: MarginalErrors | None = None) -> Joined:
+        """The sum of the logarithms; their errors add up."""
+        terms = marginals.log_densities
+        total = sum(terms, np.zeros(terms.shape[1]))
+        return Joined(total, 0.0 if errors is None else float(errors.log_density.sum()))
 
     def rounding_growth(self, n_terms: int) -> int:
         """The rounding of all terms adds up."""

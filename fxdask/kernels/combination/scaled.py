@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fxdask.kernels.combination.base import ClassNodes
+from fxdask.kernels.combination.base import ClassNodes, Joined, MarginalErrors, Marginals
 from fxdask.kernels.combination.sum import SumRule
 
 __all__ = ["ScaledRule"]
@@ -16,9 +15,10 @@ class ScaledRule(SumRule):
 
     name = "scaled"
 
-    def join(self, terms: NDArray[np.float64], nodes: ClassNodes) -> NDArray[np.float64]:
+    def join(self, marginals: Marginals, nodes: ClassNodes, errors: MarginalErrors | None = None) -> Joined:
         """The log of the sum of the scaled densities."""
         # The spread of a class that is constant at a node is 0, so its bandwidth is used instead.
         width = np.where(nodes.spread > 0, nodes.spread, nodes.bandwidth)
+        terms = marginals.log_densities
         terms += np.log(width)[:, None]
-        return super().join(terms, nodes)
+        return super().join(marginals, nodes, errors)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.combination.base import ClassNodes, CombinationRule
+from fxdask.kernels.combination.base import ClassNodes, CombinationRule, Joined, MarginalErrors, Marginals
 
 __all__ = ["SumRule"]
 
@@ -25,16 +23,16 @@ class SumRule(CombinationRule):
         """Each class uses its own nodes only."""
         return n_classes * n_selected
 
-    def join(self, terms: NDArray[np.float64], nodes: ClassNodes) -> NDArray[np.float64]:
-        """The log of the sum, computed relative to the largest term so that it never underflows."""
+    def join(self, marginals: Marginals, nodes: ClassNodes, errors: MarginalErrors | None = None) -> Joined:
+        """The log of the sum, computed relative to the largest term so that it never underflows.
+
+        The relative error of a sum of densities is at most the largest relative error of its terms.
+        """
+        terms = marginals.log_densities
         top = terms.max(axis=0)
         terms -= top
         total = sum(np.exp(terms, out=terms), np.zeros_like(top))
-        return np.log(total, out=total) + top
-
-    def error_bound(self, errors: Sequence[float]) -> float:
-        """The relative error of a sum of densities is at most the largest relative error of its terms."""
-        return max(errors)
+        return Joined(np.log(total, out=total) + top, 0.0 if errors is None else float(errors.log_density.max()))
 
     def rounding_growth(self, n_terms: int) -> int:
         """The largest term alone determines the rounding of the logarithm."""

@@ -21,13 +21,17 @@ All of these are sums over the samples, computed at every node. Hence, with e = 
 A cell whose sum of these errors is above the limit, as in the middle of a wide gap between samples,
 is left out of the table, and so are cells farther than REACH from all samples. Beyond the outermost
 samples :mod:`fxdask.kernels.density.tails` is used; the density at any other point without a cell is summed.
+
+With a wide normal (:mod:`fxdask.kernels.density.wide_normal`) a table holds normal scores too,
+:mod:`fxdask.kernels.density.score_table`. All of the above stays true: the normal is a continuum of
+samples that have the weight of one together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import cache, cached_property
-from itertools import pairwise
+from importlib import import_module
 from math import exp, factorial, log
 
 import numpy as np
@@ -35,7 +39,9 @@ from numpy.typing import NDArray
 from scipy.special import comb
 
 from fxdask.kernels.density.exact import LOG_SQRT_2PI, log_density, log_density_nearby
+from fxdask.kernels.density.score_table import CellBounds, CellGrid, score_cubics
 from fxdask.kernels.density.tails import TAIL_ERROR, Tail, cubic_through_four, fourth_derivative_bound
+from fxdask.kernels.density.wide_normal import WideNormal
 
 __all__ = ["LARGEST_ERROR", "DensityTable"]
 
@@ -51,7 +57,6 @@ REACH = 6.0
 FARTHEST = 24
 LONGEST_GRID = 2**12
 MOST_CELLS = 2**10
-SAMPLES_AT_A_TIME = 2**14
 # Rounding of the coordinates, sums and coefficients, each of which takes some hundred operations.
 ROUNDING = 1e-9
 # Up to this number, summing all samples is faster than finding the nearby ones.
@@ -60,41 +65,57 @@ LEBESGUE = 1.64
 
 
 class DensityTable:
-    """The log of one Gaussian kernel density; :class:`fxdask.kernels.density.lookup.Lookup` evaluates it.
+    """The log of one Gaussian kernel density, and with a wide normal also the normal scores of the mixture.
+
+    :class:`fxdask.kernels.density.lookup.Lookup` and :class:`fxdask.kernels.density.mixed.MixedLookup` evaluate it.
 
     Parameters
     ----------
     ascending : (sample,) float32, ascending
     bandwidth : float
+    wide : WideNormal, optional
+        Mixed with the kernels as one more sample.
 
     Attributes
     ----------
     error : float
         Bound on the error of every log density, which is the relative error of the density;
         rounding in proportion to the log density is not included.
-    rows : (row, power) cubics of ln f along a piece; row 0 is NaN, for points without a piece
+    score_error : float
+        Bound on the error of every normal score; 0 without a wide normal.
+    rows : (row, power) cubics of ln f along a piece, then those of the normal score; row 0 is NaN
     row_of_piece : (piece,) index of the row; 0 for pieces left out, and for the first and the last piece
     origin, pieces_per_unit, first_piece : float
         A value z lies in piece ``(z - origin) * pieces_per_unit + first_piece``.
     """
 
-    def __init__(self, ascending: NDArray[np.float32], bandwidth: float) -> None:
+    def __init__(self, ascending: NDArray[np.float32], bandwidth: float, wide: WideNormal | None = None) -> None:
         self.ascending = ascending
         self.bandwidth = bandwidth
-        self._log_scale = LOG_SQRT_2PI + log(bandwidth) + log(len(ascending))
+        self.wide = wide
+        self._log_scale = LOG_SQRT_2PI + log(bandwidth) + log(len(ascending) + (wide is not None))
         # The middle sample is the origin: if the range is very long, most digits are needed near it.
         self.origin = np.float64(ascending[len(ascending) // 2])
         positions = (ascending.astype(np.float64) - self.origin) / bandwidth
         first, cells = _covered_cells(positions)
-        coefficients, error = _cell_polynomials(positions, cells + first)
-        kept = error <= CELL_ERROR
+        in_bandwidths = None if wide is None else wide.in_units(float(self.origin), bandwidth)
+        values, bounds, error = _cell_values(positions, cells + first, in_bandwidths)
+        kept = np.flatnonzero(error <= CELL_ERROR)
+        coefficients = _pieces(values[kept]) @ cubic_through_four().T
+        coefficients[..., 0] -= self._log_scale
+        self.score_error = 0.0
+        if in_bandwidths is not None:
+            grid = CellGrid(STEP * (cells[kept] + first).astype(np.float64), values[kept], STEP)
+            scores, score_error, is_sure = score_cubics(grid, bounds.take(kept), positions, in_bandwidths)
+            kept = kept[is_sure]
+            coefficients = np.concatenate([coefficients, scores], axis=2)[is_sure]
+            self.score_error = float(score_error[is_sure].max(initial=0.0))
         self.error = max(float(error[kept].max(initial=0.0)), TAIL_ERROR)
-        coefficients = coefficients[kept].reshape(-1, 4)
-        coefficients[:, 0] -= self._log_scale
-        self.rows = np.concatenate([np.full((1, 4), np.nan), coefficients])
+        n_rows = len(kept) * PIECES
+        self.rows = np.concatenate([np.full((1, coefficients.shape[2]), np.nan), coefficients.reshape(n_rows, -1)])
         n_cells = int(cells[-1]) + 1 if len(cells) else 0
         of_piece = np.zeros((n_cells, PIECES), np.intp)
-        of_piece[cells[kept]] = 1 + np.arange(len(coefficients)).reshape(-1, PIECES)
+        of_piece[cells[kept]] = 1 + np.arange(n_rows).reshape(-1, PIECES)
         self.row_of_piece = np.concatenate([[0], of_piece.ravel(), [0]])
         self.pieces_per_unit = PIECES / STEP / bandwidth
         self.first_piece = 1 - (first - 0.5) * PIECES
@@ -145,18 +166,21 @@ def _covered_cells(positions: NDArray[np.float64]) -> tuple[int, NDArray[np.intp
     return first, cells
 
 
-def _cell_polynomials(
-    positions: NDArray[np.float64], nodes: NDArray[np.intp]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(sample,) positions, (cell,) nodes -> (cell, piece, power) cubics of ln g, (cell,) bounds on their errors."""
-    wanted = np.unique(np.concatenate([nodes - 1, nodes, nodes + 1]))
-    sums = _node_sums(positions, wanted)
-    at = np.searchsorted(wanted, nodes)
-    total, around_node = sums[at, 0], sums[at] / sums[at, :1]
+def _cell_values(
+    positions: NDArray[np.float64], nodes: NDArray[np.intp], wide: WideNormal | None
+) -> tuple[NDArray[np.float64], CellBounds, NDArray[np.float64]]:
+    """(sample,) positions, (cell,) nodes -> (cell, point) ln g at the points of all pieces, bounds, (cell,) error.
+
+    The last point of a piece is the first of the next one, so a cell has 3 * PIECES + 1 points.
+    """
+    grid, lowest = _node_sums(positions, nodes, wide)
+    at = nodes - lowest
+    sums = grid[at]
+    total, around_node = sums[:, 0], sums / sums[:, :1]
     mean = around_node[:, 1]
     moments = _recentred(around_node, -mean)
     adjacent = [
-        _recentred(sums[at + side] / total[:, None], side * STEP - mean)
+        _recentred(grid[at + side] / total[:, None], side * STEP - mean)
         * np.exp(STEP**2 / 2 - side * STEP * mean)[:, None]
         for side in (-1, 1)
     ]
@@ -165,70 +189,97 @@ def _cell_polynomials(
     x = np.linspace(-STEP / 2, STEP / 2, 3 * PIECES + 1)
     values = np.log(taylor @ np.power.outer(x, np.arange(ORDER)).T)
     values += np.log(total)[:, None] + mean[:, None] * x - x**2 / 2
-    of_piece = values[:, 3 * np.arange(PIECES)[:, None] + np.arange(4)]
-    return of_piece @ cubic_through_four().T, _cell_errors(worst, len(positions))
+    bounds = _derivative_bounds(mean, worst, len(positions))
+    of_cubic = 16 / 81 / 24 * (STEP / PIECES / 2) ** 4 * bounds.fourth
+    return values, bounds, LEBESGUE * bounds.value_error + of_cubic
 
 
-def _cell_errors(worst: NDArray[np.float64], n_samples: int) -> NDArray[np.float64]:
-    """(cell, order) Q of even orders -> (cell,) bound on the error of ln g, derived in the module docstring."""
+def _pieces(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(cell, point) values -> (cell, piece, 4) values at the four points of each piece."""
+    return values[:, 3 * np.arange(PIECES)[:, None] + np.arange(4)]
+
+
+def _derivative_bounds(mean: NDArray[np.float64], worst: NDArray[np.float64], n_samples: int) -> CellBounds:
+    """(cell,) m, (cell, order) Q of even orders -> bounds on ln g and its derivatives, see the module docstring."""
     half, second, fourth = STEP / 2, worst[:, 2], worst[:, 4]
     of_taylor = worst[:, ORDER] * half**ORDER / factorial(ORDER)
-    of_cubic = 16 / 81 / 24 * (STEP / PIECES / 2) ** 4 * fourth_derivative_bound(second, fourth, half)
     dropped = n_samples * exp(-0.5 * (((FARTHEST + 0.5) * STEP - half) ** 2 - (REACH + STEP) ** 2))
     rounding = ROUNDING + 32 * n_samples * np.finfo(np.float64).eps
-    return LEBESGUE * (of_taylor / (1 - np.minimum(of_taylor, 0.5)) + dropped + rounding) + of_cubic
+    slope = half * second
+    return CellBounds(
+        value_error=of_taylor / (1 - np.minimum(of_taylor, 0.5)) + dropped + rounding,
+        first=np.abs(mean) + half + slope,
+        second=np.maximum(1.0, second),
+        third=np.sqrt(second * fourth) + 3 * second * slope + 2 * slope**3,
+        fourth=fourth_derivative_bound(second, fourth, half),
+    )
 
 
-def _node_sums(positions: NDArray[np.float64], nodes: NDArray[np.intp]) -> NDArray[np.float64]:
-    """(sample,) ascending positions, (node,) -> (node, power) sums of d^j exp(-d^2 / 2), d = position - node.
+def _node_sums(
+    positions: NDArray[np.float64], nodes: NDArray[np.intp], wide: WideNormal | None
+) -> tuple[NDArray[np.float64], int]:
+    """(sample,) ascending positions, (node,) -> (grid node, power) sums of d^j exp(-d^2 / 2), and the first grid node.
 
-    With a sample at b w + r and a node at i w, k = b - i, the weight exp(-(k w + r)^2 / 2) is
+    d is the position minus the node; the grid contains all nodes and those next to them.
+    """
+    lowest, highest = int(nodes[0]) - 1, int(nodes[-1]) + 1
+    ends = np.array([lowest - FARTHEST - 0.5, highest + FARTHEST + 0.5]) * STEP
+    positions = positions[slice(*np.searchsorted(positions, ends))]
+    nearest = np.rint(positions / STEP).astype(np.intp).clip(lowest - FARTHEST, highest + FARTHEST)
+    sums = np.zeros((ORDER + 1, highest - lowest + 1 + 4 * FARTHEST))
+    _compiled_sums()(positions, nearest, lowest - 2 * FARTHEST, _step_weights(), sums)
+    grid = np.ascontiguousarray(sums[:, 2 * FARTHEST : -2 * FARTHEST].T)
+    if wide is not None:
+        grid += wide.kernel_sums(STEP * np.arange(lowest, highest + 1, dtype=np.float64), ORDER)
+    return grid, lowest
+
+
+@cache
+def _step_weights() -> NDArray[np.float64]:
+    """(step,) exp(-(k w)^2 / 2) for k = FARTHEST down to -FARTHEST."""
+    return np.exp(-0.5 * (np.arange(FARTHEST, -FARTHEST - 1, -1) * STEP) ** 2)
+
+
+def _add_sums(
+    positions: NDArray[np.float64],
+    nearest: NDArray[np.intp],
+    first_node: int,
+    step_weights: NDArray[np.float64],
+    sums: NDArray[np.float64],
+) -> None:
+    """Add d^j exp(-d^2 / 2) of every sample to the (power, node) sums of the nodes around it.
+
+    With a sample at b w + r and a node k steps below it, d = k w + r, and the weight exp(-d^2 / 2) is
     exp(-(k w)^2 / 2) exp(-w r)^k exp(-r^2 / 2): two exponentials per sample, and products.
     """
-    lowest, highest = int(nodes[0]) - FARTHEST, int(nodes[-1]) + FARTHEST
-    bins, of_bin = _bin_sums(positions, lowest, highest)
-    carried = of_bin.transpose(1, 0, 2) @ _bin_to_node_factors()
-    on_grid = np.zeros((highest + FARTHEST - (lowest - FARTHEST) + 1, ORDER + 1))
-    for k, of_step in zip(range(-FARTHEST, FARTHEST + 1), carried, strict=True):
-        on_grid[bins - k - (lowest - FARTHEST)] += of_step
-    return on_grid[nodes - (lowest - FARTHEST)]
+    n_steps = len(step_weights)
+    distance, term = np.empty(n_steps), np.empty(n_steps)
+    for sample in range(len(positions)):
+        remainder = positions[sample] - nearest[sample] * STEP
+        middle = np.exp(-0.5 * remainder * remainder)
+        down, up = np.exp(-STEP * remainder), np.exp(STEP * remainder)
+        term[FARTHEST] = middle
+        below = above = middle
+        for k in range(1, FARTHEST + 1):
+            below *= down
+            above *= up
+            term[FARTHEST - k] = below
+            term[FARTHEST + k] = above
+        for step in range(n_steps):
+            term[step] *= step_weights[step]
+            distance[step] = remainder + (FARTHEST - step) * STEP
+        first = nearest[sample] - first_node - FARTHEST
+        for power in range(len(sums)):
+            row = sums[power, first : first + n_steps]
+            for step in range(n_steps):
+                row[step] += term[step]
+                term[step] *= distance[step]
 
 
-def _bin_sums(
-    positions: NDArray[np.float64], lowest: int, highest: int
-) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """(sample,) ascending positions -> (bin,) non-empty bins, (bin, k, power) sums of r^j exp(-w r)^k exp(-r^2 / 2)."""
-    positions = positions[slice(*np.searchsorted(positions, [(lowest - 0.5) * STEP, (highest + 0.5) * STEP]))]
-    all_bins = np.rint(positions / STEP).astype(np.intp)
-    bins = all_bins[np.flatnonzero(np.diff(all_bins, prepend=all_bins[0] - 1))]
-    sums = np.zeros((len(bins), 2 * FARTHEST + 1, ORDER + 1))
-    for start, weights, powers in _weights_and_powers(positions, all_bins):
-        inside = all_bins[start : start + weights.shape[1]]
-        edges = np.flatnonzero(np.diff(inside, prepend=inside[0] - 1, append=inside[-1] + 1))
-        first = int(np.searchsorted(bins, inside[0]))
-        for index, (low, high) in enumerate(pairwise(edges.tolist()), start=first):
-            sums[index] += weights[:, low:high] @ powers[:, low:high].T
-    return bins, sums
-
-
-def _weights_and_powers(
-    positions: NDArray[np.float64], bins: NDArray[np.intp]
-) -> Iterator[tuple[int, NDArray[np.float64], NDArray[np.float64]]]:
-    """Samples in groups -> index of the first one, (k, sample) exp(-w r)^k exp(-r^2 / 2), (power, sample) r^j."""
-    for start in range(0, len(positions), SAMPLES_AT_A_TIME):
-        part = slice(start, start + SAMPLES_AT_A_TIME)
-        remainder = positions[part] - bins[part] * STEP
-        weights = np.empty((2 * FARTHEST + 1, len(remainder)))
-        weights[FARTHEST] = np.exp(-0.5 * remainder**2)
-        for sign in (-1, 1):
-            ratio = np.exp(-sign * STEP * remainder)
-            for k in range(1, FARTHEST + 1):
-                np.multiply(weights[FARTHEST + sign * (k - 1)], ratio, out=weights[FARTHEST + sign * k])
-        powers = np.empty((ORDER + 1, len(remainder)))
-        powers[0] = 1
-        for j in range(1, ORDER + 1):
-            np.multiply(powers[j - 1], remainder, out=powers[j])
-        yield start, weights, powers
+@cache
+def _compiled_sums() -> Callable[..., None]:
+    """:func:`_add_sums` compiled to machine code on first use; importing the compiler takes half a second."""
+    return import_module("numba").njit(nogil=True, cache=True)(_add_sums)
 
 
 def _recentred(sums: NDArray[np.float64], shift: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -243,12 +294,3 @@ def _binomials() -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """(l, j) binomial coefficients j over l, (l, j) exponents j - l where these coefficients are not zero."""
     lower, upper = np.indices((ORDER + 1, ORDER + 1))
     return comb(upper, lower), np.maximum(upper - lower, 0)
-
-
-@cache
-def _bin_to_node_factors() -> NDArray[np.float64]:
-    """(k, l, j) factors from a bin's sums of r^l to a node's sums of (k w + r)^j exp(-(k w)^2 / 2), k steps apart."""
-    distance = np.arange(-FARTHEST, FARTHEST + 1) * STEP
-    binomials, exponents = _binomials()
-    powers = np.power.outer(distance, np.arange(ORDER + 1))[:, exponents]
-    return binomials * powers * np.exp(-0.5 * distance**2)[:, None, None]

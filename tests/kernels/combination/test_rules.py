@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fxdask
-from fxdask.kernels.combination.base import ClassNodes
+from fxdask.kernels.combination.base import ClassNodes, MarginalErrors, Marginals
 from fxdask.kernels.combination.sum import SumRule
 from fxdask.kernels.combination.table import COMBINATIONS
 from fxdask.kernels.network import DensityOptions, NetworkParameters, SelectedNodes, assemble
 from fxdask.kernels.preprocessing import Preprocessing
 from fxdask.kernels.scorer import DENSITIES, Scorer
 
+OF_DENSITIES = [name for name, rule in COMBINATIONS.items() if not rule.needs_normal_scores]
 # Scores of nearly equal size, and of sizes whose exponentials underflow or overflow float64.
 SHIFTS = (0.0, -1e4, 1e4)
 
@@ -27,7 +28,12 @@ def drawn_class(rng, n_used, n_samples=5):
 
 def joined(rule, terms, nodes):
     """``rule.join`` of a copy, because it may overwrite the log densities."""
-    return COMBINATIONS[rule].join(terms.copy(), nodes)
+    return COMBINATIONS[rule].join(Marginals(terms.copy()), nodes).score
+
+
+def bound_of(rule, terms, nodes, errors):
+    """The bound on the error of the joined score, for errors of the log densities."""
+    return COMBINATIONS[rule].join(Marginals(terms.copy()), nodes, MarginalErrors(errors, np.zeros_like(errors))).error
 
 
 def joined_by_loops(rule, terms, nodes):
@@ -47,7 +53,7 @@ def joined_by_loops(rule, terms, nodes):
 
 
 def test_the_table_has_each_rule_under_its_name():
-    assert list(COMBINATIONS) == ["sum", "scaled", "log"]
+    assert list(COMBINATIONS) == ["sum", "scaled", "log", "joint"]
     assert all(rule.name == name for name, rule in COMBINATIONS.items())
 
 
@@ -68,7 +74,7 @@ def test_used_nodes_are_those_of_the_class_or_of_all_classes(rule, n_classes, n_
     used = COMBINATIONS[rule].used_nodes(member)
     want = []
     for k in range(n_classes):
-        want.append([u for u in range(n_nodes) if rule == "log" or member[k, u]])
+        want.append([u for u in range(n_nodes) if rule in ("log", "joint") or member[k, u]])
     assert used == want
 
 
@@ -89,7 +95,7 @@ def test_n_densities_is_the_largest_number_of_used_nodes_of_all_classes(rule, n_
     assert n_used(in_turn.tolist()) == bound
 
 
-@pytest.mark.parametrize("rule", COMBINATIONS)
+@pytest.mark.parametrize("rule", OF_DENSITIES)
 @pytest.mark.parametrize("shift", SHIFTS)
 @given(n_used=st.integers(1, 6), seed=st.integers(0, 999))
 def test_join_equals_the_loop(rule, shift, n_used, seed):
@@ -98,7 +104,7 @@ def test_join_equals_the_loop(rule, shift, n_used, seed):
     np.testing.assert_allclose(joined(rule, terms, nodes), joined_by_loops(rule, terms, nodes), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("rule", COMBINATIONS)
+@pytest.mark.parametrize("rule", OF_DENSITIES)
 def test_join_of_one_sample_equals_that_sample_among_others(rule):
     terms, nodes = drawn_class(np.random.default_rng(1), 9, 40)
     together = joined(rule, terms, nodes)
@@ -106,20 +112,20 @@ def test_join_of_one_sample_equals_that_sample_among_others(rule):
     assert together.tolist() == alone
 
 
-@pytest.mark.parametrize("rule", COMBINATIONS)
+@pytest.mark.parametrize("rule", OF_DENSITIES)
 @given(n_used=st.integers(1, 6), seed=st.integers(0, 999))
 def test_error_bound_covers_every_error_and_is_reached(rule, n_used, seed):
     rng = np.random.default_rng(seed)
     terms, nodes = drawn_class(rng, n_used)
     errors = rng.uniform(0, 1e-3, n_used)
     exact = joined(rule, terms, nodes)
-    bound = COMBINATIONS[rule].error_bound(errors.tolist())
+    bound = bound_of(rule, terms, nodes, errors)
     for sign in (-1, 1):
         wrong = joined(rule, terms + sign * errors[:, None], nodes)
         assert (np.abs(wrong - exact) <= bound + 1e-12).all()
     largest = np.full(n_used, errors.max())
     wrong = joined(rule, terms + largest[:, None], nodes)
-    assert wrong - exact == pytest.approx(COMBINATIONS[rule].error_bound(largest.tolist()), rel=1e-6)
+    assert wrong - exact == pytest.approx(bound_of(rule, terms, nodes, largest), rel=1e-6)
 
 
 class CentreRule(SumRule):
@@ -135,9 +141,9 @@ class CentreRule(SumRule):
             "centre": np.array([values[:, columns].mean(axis=1) for columns in class_slices]),
         }
 
-    def join(self, terms, nodes):
+    def join(self, marginals, nodes, errors=None):
         self.joined_with = nodes
-        return super().join(terms, nodes)
+        return super().join(marginals, nodes, errors)
 
 
 def assembled(rule, values, class_slices):
@@ -154,7 +160,7 @@ def assembled(rule, values, class_slices):
         ),
         np.array([[2, 5], [7, 5]]),
         np.array([0.25, 0.75]),
-        DensityOptions("silverman", "mad", "mad", rule),
+        DensityOptions("silverman", "mad", "interquartile_mean", "mad", rule),
     )[0]
 
 
@@ -183,7 +189,7 @@ def test_a_rule_gets_its_learned_arrays_of_one_class_when_it_joins(density):
     assert np.array_equal(rule.joined_with.spread, parameters.spread[1, parameters.member[1]])
 
 
-@pytest.mark.parametrize("rule", COMBINATIONS)
+@pytest.mark.parametrize("rule", OF_DENSITIES)
 def test_the_rules_of_the_table_learn_nothing(rule):
     values = np.random.default_rng(4).standard_normal((3, 50)).astype(np.float32)
     parameters = assembled(COMBINATIONS[rule], values, [slice(0, 20), slice(20, 50)])
@@ -200,3 +206,21 @@ def test_learned_arrays_change_the_digest():
     assert np.array_equal(parameters.projections, other.projections)
     assert not np.array_equal(parameters.learned["first_value"], other.learned["first_value"])
     assert parameters.digest("table") != other.digest("table")
+
+
+@given(n_used=st.integers(1, 30), n_samples=st.integers(2, 60), seed=st.integers(0, 999), size=st.floats(1e-9, 1e-2))
+def test_the_joint_rules_bound_covers_every_error(n_used, n_samples, seed, size):
+    rng = np.random.default_rng(seed)
+    rule = COMBINATIONS["joint"]
+    values = rng.standard_normal((n_used, n_samples)).astype(np.float32)
+    learned = {name: of_classes[0] for name, of_classes in rule.learn(values, [slice(0, n_samples)]).items()}
+    nodes = ClassNodes(np.ones(n_used), np.ones(n_used), learned)
+    terms, scores = rng.normal(0, 3, (n_used, 9)), rng.normal(0, 2, (n_used, 9))
+    errors = MarginalErrors(*(rng.uniform(0, size, (2, n_used))))
+    found = rule.join(Marginals(terms.copy(), scores.copy(), 0), nodes, errors)
+    for _ in range(20):
+        signs = rng.choice([-1, 1], (2, *terms.shape))
+        wrong = Marginals(
+            terms + signs[0] * errors.log_density[:, None], scores + signs[1] * errors.normal_score[:, None]
+        )
+        assert (np.abs(rule.join(wrong, nodes).score - found.score) <= found.error + 1e-12).all()

@@ -93,8 +93,7 @@ def test_bounds_of_coarse_tables_hold_and_are_tight(order, pieces, monkeypatch):
     monkeypatch.setattr(table_module, "ORDER", order)
     monkeypatch.setattr(table_module, "PIECES", pieces)
     monkeypatch.setattr(table_module, "CELL_ERROR", np.inf)
-    for cached in (table_module._binomials, table_module._bin_to_node_factors):
-        cached.cache_clear()
+    table_module._binomials.cache_clear()
     try:
         for kind in ("normal", "repeated", "clusters"):
             values, bandwidth = drawn(kind, 500)
@@ -103,16 +102,7 @@ def test_bounds_of_coarse_tables_hold_and_are_tight(order, pieces, monkeypatch):
             error = np.abs(look_up(table, points)[0] - log_density(points, values, bandwidth)).max()
             assert 1e-8 < error <= table.error < 1_000 * error
     finally:
-        for cached in (table_module._binomials, table_module._bin_to_node_factors):
-            cached.cache_clear()
-
-
-def test_group_size_of_samples_does_not_change_densities(monkeypatch):
-    values, bandwidth = drawn("normal", 3_000)
-    points = points_around(values, bandwidth)
-    whole = look_up(DensityTable(values, bandwidth), points)[0]
-    monkeypatch.setattr(table_module, "SAMPLES_AT_A_TIME", 97)
-    np.testing.assert_allclose(look_up(DensityTable(values, bandwidth), points)[0], whole, rtol=1e-13, atol=1e-12)
+        table_module._binomials.cache_clear()
 
 
 def test_a_table_of_few_cells_keeps_those_with_most_samples(monkeypatch):

@@ -1,0 +1,44 @@
+"""Graphs of a joint selection: measure all candidates, then sum the products of their normal scores."""
+
+from __future__ import annotations
+
+import numpy as np
+from dask.delayed import Delayed, delayed
+from numpy.typing import NDArray
+
+from fxdask.execution.compute import Progress, compute, compute_with_retries
+from fxdask.execution.graphs import SamplesHandle, merged, shared_constant
+from fxdask.kernels.copula import ScoreSums
+from fxdask.tasks import pool as tasks
+from fxdask.tasks.pool import PoolJob, PoolPart, open_pool
+from fxdask.tasks.telemetry import merge_worker_stats
+
+__all__ = ["measure_pool", "sum_pool"]
+
+
+def measure_pool(job: PoolJob, samples: SamplesHandle, progress: Progress | None = None) -> PoolPart:
+    """Raw samples -> location and spread of all candidates, and their scores if there is no store."""
+    measure = delayed(tasks.measure_candidates, pure=False)
+
+    def blocks() -> tuple[list[Delayed], list[Delayed]]:
+        shared = [shared_constant(value, name) for value, name in ((job, "pool"), (samples, "samples"))]
+        work = [measure(*shared, index) for index in range(job.plan.n_tasks)]
+        return work, work
+
+    store = open_pool(job)
+    parts = compute_with_retries(blocks, store.n_done if store else lambda: 0, progress)
+    return PoolPart(
+        np.concatenate([part.location for part in parts], axis=1),
+        np.concatenate([part.spread for part in parts], axis=1),
+        None if store else np.concatenate([part.scores for part in parts]),
+        merge_worker_stats(part.workers for part in parts),
+    )
+
+
+def sum_pool(job: PoolJob, scores: NDArray[np.int16] | None, progress: Progress | None = None) -> list[ScoreSums]:
+    """Scores of all candidates, in memory or in the store -> their sums of products, class by class."""
+    add_up = delayed(tasks.sum_products, pure=False)
+    shared = [shared_constant(value, name) for value, name in ((job, "pool"), (scores, "scores"))]
+    work = [add_up(*shared, *part) for part in job.plan.sample_ranges()]
+    (found,) = compute(merged(work, tasks.merge_class_sums), progress, work, local=scores is not None)
+    return [found[k] for k in range(job.fit.plan.n_classes)]

@@ -1,0 +1,98 @@
+"""Gaussian copulas: normal scores of ranks, their correlations, and how strongly these are shrunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, cholesky
+from scipy.special import ndtri
+
+from fxdask.sizes import row_ranges
+
+__all__ = ["SCORES_PER_UNIT", "ScoreSums", "factor", "rank_scores", "score_sums", "shrunk_correlation"]
+
+SCORES_PER_UNIT = 2**10
+"""Normal scores are integers in units of 1 / 1024, so that float64 sums of their products are exact in any order."""
+
+SMALLEST_SHRINKAGE = 1e-3
+SAMPLES_AT_A_TIME = 2**13
+
+
+@lru_cache(maxsize=64)
+def _score_of_half_rank(n_samples: int) -> NDArray[np.int16]:
+    """(half rank,) Phi^-1((rank - 1/2) / n) in units of 1 / 1024, for the ranks 1, 1.5, 2, ..., n."""
+    share = np.arange(1, 2 * n_samples) / (2 * n_samples)
+    return np.rint(SCORES_PER_UNIT * ndtri(share)).astype(np.int16)
+
+
+def rank_scores(values: NDArray[np.float32]) -> NDArray[np.int16]:
+    """(node, sample) values of one class -> (node, sample) normal scores of their ranks; equal values share a rank."""
+    n_samples = values.shape[1]
+    of_half_rank = _score_of_half_rank(n_samples)
+    scores = np.empty(values.shape, np.int16)
+    for row, of_row in zip(values, scores, strict=True):
+        order = np.argsort(row)
+        ascending = row[order]
+        changes = ascending[1:] != ascending[:-1]
+        if changes.all():
+            of_row[order] = of_half_rank[::2]
+        else:
+            starts = np.flatnonzero(np.concatenate([[True], changes]))
+            lengths = np.diff(starts, append=n_samples)
+            of_row[order] = np.repeat(of_half_rank[2 * starts + lengths - 1], lengths)
+    return scores
+
+
+@dataclass(frozen=True)
+class ScoreSums:
+    """Sums over the samples of one class, exact, so they can be added in any order."""
+
+    totals: NDArray[np.float64]
+    """(node,) sums of the scores"""
+    products: NDArray[np.float64]
+    """(node, node) sums of the products of two nodes' scores"""
+
+    def __add__(self, other: ScoreSums) -> ScoreSums:
+        return ScoreSums(self.totals + other.totals, self.products + other.products)
+
+
+def score_sums(scores: NDArray[np.int16]) -> ScoreSums:
+    """(node, sample) scores -> their sums; a bounded number of samples is widened to float64 at a time."""
+    n_nodes, n_samples = scores.shape
+    totals, products = np.zeros(n_nodes), np.zeros((n_nodes, n_nodes))
+    for start, stop in row_ranges(n_samples, SAMPLES_AT_A_TIME):
+        part = scores[:, start:stop].astype(np.float64)
+        totals += part.sum(axis=1)
+        products += part @ part.T
+    return ScoreSums(totals, products)
+
+
+def shrunk_correlation(sums: ScoreSums, n_samples: int) -> tuple[NDArray[np.float64], float]:
+    """Sums over all samples of one class -> (node, node) shrunk correlations, and the shrinkage lambda.
+
+    ``(1 - lambda) R + lambda I`` with ``lambda = sum(1 - r^2) / ((v - 2) sum r^2)`` over the entries off the
+    diagonal, between 0.001 and 1. A node that is constant within the class has r = 0.
+    """
+    covariance = sums.products - np.outer(sums.totals, sums.totals) / n_samples
+    variance = covariance.diagonal()
+    scale = np.sqrt(np.divide(1.0, variance, out=np.zeros_like(variance), where=variance > 0))
+    correlation = np.clip(covariance * scale * scale[:, None], -1, 1)
+    np.fill_diagonal(correlation, 0)
+    squares, n_pairs = float(np.square(correlation).sum()), correlation.size - len(correlation)
+    shrinkage = 1.0
+    if n_samples > 2 and squares > 0:
+        shrinkage = min(1.0, max(SMALLEST_SHRINKAGE, (n_pairs - squares) / ((n_samples - 2) * squares)))
+    correlation *= 1 - shrinkage
+    np.fill_diagonal(correlation, 1)
+    return correlation, shrinkage
+
+
+def factor(correlation: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """(node, node) correlations R -> (node, node) ``R^-1 - I``, and ``ln det R``."""
+    lower = cholesky(correlation, lower=True, check_finite=False)
+    inverse = cho_solve((lower, True), np.eye(len(correlation)), check_finite=False)
+    log_det = 2 * float(np.log(lower.diagonal()).sum())
+    return (inverse + inverse.T) / 2 - np.eye(len(correlation)), log_det

@@ -1,0 +1,134 @@
+"""How the candidates of a joint selection are split into tasks, and the memory that they need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from fxdask.errors import MemoryPlanError
+from fxdask.planning.fit_plan import FitPlan
+from fxdask.sizes import NodeBlock, format_bytes, padded_length
+
+__all__ = ["POOL_TILE_NODES", "PoolPlan", "plan_pool", "pool_size_for"]
+
+POOL_TILE_NODES = 48
+"""Candidates in one product; part of what a result depends on, like the tile shape of a fit."""
+
+CANDIDATES_PER_NODE = 10
+FACTOR_BYTES = 2**30
+SAMPLES_PER_SUM = 2**15
+SMALLEST_SCORE_CHUNK = 2**14
+MOST_SCORE_CHUNKS = 64
+ARGSORT_BYTES = 16  # of one value of the row that is sorted: its index, its sorted value, its rank
+
+
+def pool_size_for(n_classes: int, n_selected: int) -> int:
+    """Candidates of each class: ten for every node to select, fewer where the factors would exceed 1 GiB.
+
+    It depends on the number of classes and nodes alone, because the result depends on it.
+    """
+    per_candidate = _factor_bytes(n_classes, 1, n_selected * n_classes)
+    return max(n_selected, min(CANDIDATES_PER_NODE * n_selected, FACTOR_BYTES // per_candidate // n_classes))
+
+
+def _factor_bytes(n_classes: int, n_candidates: int, n_nodes: int) -> int:
+    """One column of every factor for each node, for all candidates; a factor for each class and each pair of them."""
+    return 8 * n_candidates * n_nodes * n_classes * (n_classes + 1) // 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolPlan:
+    """How the candidates of a joint selection are measured: some candidates a task, then some samples a task."""
+
+    n_candidates: int
+    n_nodes: int
+    """The largest number of nodes to select."""
+    class_counts: tuple[int, ...]
+    candidates_per_task: int
+
+    @property
+    def n_samples(self) -> int:
+        """Number of training samples."""
+        return sum(self.class_counts)
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks that measure candidates."""
+        return -(-self.n_candidates // self.candidates_per_task)
+
+    def block(self, index: int) -> NodeBlock:
+        """The candidates of one task, as positions in the pool."""
+        start = index * self.candidates_per_task
+        return NodeBlock(index, start, min(start + self.candidates_per_task, self.n_candidates))
+
+    @property
+    def samples_per_chunk(self) -> int:
+        """Samples in one chunk of the stored scores."""
+        return min(self.n_samples, max(SMALLEST_SCORE_CHUNK, -(-self.n_samples // MOST_SCORE_CHUNKS)))
+
+    def sample_ranges(self) -> list[tuple[int, int, int]]:
+        """(class, start, stop) of each task that sums products of scores, in samples sorted by class."""
+        edges = pairwise([0, *accumulate(self.class_counts)])
+        return [
+            (k, low, min(low + SAMPLES_PER_SUM, stop))
+            for k, (start, stop) in enumerate(edges)
+            for low in range(start, stop, SAMPLES_PER_SUM)
+        ]
+
+    @property
+    def score_bytes(self) -> int:
+        """Size of the normal scores of all candidates."""
+        return 2 * self.n_candidates * self.n_samples
+
+    @property
+    def caller_bytes(self) -> int:
+        """Memory of the selection itself: the factors, and sums and correlations of all classes."""
+        n_classes = len(self.class_counts)
+        sums = 2 * 8 * n_classes * self.n_candidates**2
+        return _factor_bytes(n_classes, self.n_candidates, self.n_nodes) + sums
+
+
+def plan_pool(fit: FitPlan, pool_size: int, *, n_candidates: int | None = None, in_store: bool) -> PoolPlan:
+    """The pool of a fit: at most ``pool_size`` candidates of each class, or exactly ``n_candidates`` in all.
+
+    A pool that needs more memory than the caller has is refused; ``in_store`` tells that the scores
+    of all candidates are written to a store instead of returned to the caller.
+    """
+    n_candidates = n_candidates or min(fit.n_nodes, pool_size * fit.n_classes)
+    n_nodes = min(n_candidates, fit.n_selected * fit.n_classes)
+    per_task = POOL_TILE_NODES
+    if fit.resources is not None:
+        per_task = _candidates_that_fit(fit, n_candidates)
+    plan = PoolPlan(
+        n_candidates=n_candidates, n_nodes=n_nodes, class_counts=fit.class_counts, candidates_per_task=per_task
+    )
+    if fit.resources is not None and fit.resources.with_caller:
+        allowed = fit.resources.per_task * fit.resources.threads
+        needed = plan.caller_bytes + (0 if in_store else plan.score_bytes)
+        if needed > allowed:
+            raise MemoryPlanError(
+                f"the joint selection of {n_nodes:,} nodes among {n_candidates:,} candidates for {fit.n_classes} "
+                f"classes needs {format_bytes(needed)} but this process may use {format_bytes(max(0, allowed))}; "
+                'reduce pool_size or n_selected, raise memory_limit, or choose selection="top"'
+            )
+    return plan
+
+
+def _candidates_that_fit(fit: FitPlan, n_candidates: int) -> int:
+    """Candidates of one task: whole products if their values of all samples fit into memory, else as many as fit."""
+    assert fit.resources is not None, "the caller checked it"
+    fixed = fit.reading_bytes + 4 * POOL_TILE_NODES * padded_length(fit.samples_per_chunk or fit.n_samples)
+    per_candidate = (4 + 4 + 2) * fit.n_samples + 8 * fit.n_features
+    left = fit.resources.per_task - fixed - ARGSORT_BYTES * max(fit.class_counts)
+    fitting = left // per_candidate
+    if fitting < 1:
+        needed = fit.resources.per_task - left + per_candidate
+        raise MemoryPlanError(
+            f"one candidate of the joint selection needs {format_bytes(needed)} but a task may use "
+            f"{format_bytes(max(0, fit.resources.per_task))}; give workers more memory or fewer threads each, "
+            'raise memory_limit for local threads, or choose selection="top"'
+        )
+    at_once = max(1, fit.tasks_at_a_time)
+    shared = -(-n_candidates // at_once)
+    wanted = max(1, min(fitting, shared))
+    return wanted if wanted < POOL_TILE_NODES else POOL_TILE_NODES

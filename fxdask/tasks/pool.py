@@ -1,0 +1,123 @@
+"""The tasks of a joint selection: measure some candidates, and sum the products of all candidates' normal scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.copula import ScoreSums, rank_scores, score_sums
+from fxdask.kernels.order_statistics import SortedRows
+from fxdask.kernels.statistics import LOCATIONS, node_tolerance, spread_with_fallback
+from fxdask.kernels.weights import weight_rows
+from fxdask.planning.pool_plan import POOL_TILE_NODES, PoolPlan
+from fxdask.store.pool import PoolStore
+from fxdask.store.sources import Source
+from fxdask.tasks.cache import job_cache
+from fxdask.tasks.columns import BlockProduct, SampleTiles
+from fxdask.tasks.job import FitJob
+from fxdask.tasks.reading import SampleTile
+from fxdask.tasks.telemetry import TaskCounters, WorkerStats, this_worker
+from fxdask.tasks.threads import one_blas_thread
+
+__all__ = ["PoolJob", "PoolPart", "measure_candidates", "merge_class_sums", "open_pool", "sum_products"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PoolJob:
+    """All that a task needs besides the samples: the fit and its candidates."""
+
+    fit: FitJob
+    plan: PoolPlan
+    nodes: NDArray[np.int64]
+    """(candidate,) in rising order"""
+    store: str | None
+    """The store that keeps the scores while the selection runs; without one they are returned."""
+
+
+@dataclass(frozen=True)
+class PoolPart:
+    """Some candidates: their location and spread in every class, and their scores if there is no store."""
+
+    location: NDArray[np.float64]
+    """(class, candidate)"""
+    spread: NDArray[np.float64]
+    """(class, candidate), at least the tolerance"""
+    scores: NDArray[np.int16] | None
+    """(candidate, sample) normal scores, samples sorted by class"""
+    workers: dict[str, WorkerStats]
+
+
+def open_pool(job: PoolJob) -> PoolStore | None:
+    """The store of the scores, opened once in each process."""
+    url = job.store
+    return None if url is None else job_cache(job).get("store", lambda: PoolStore.open(url))
+
+
+@one_blas_thread()
+def measure_candidates(job: PoolJob, samples: Source, index: int) -> PoolPart:
+    """Raw samples, one block of candidates -> its statistics; the scores go to the store if there is one.
+
+    A block that the store holds already is read instead of computed, so a task may run twice.
+    """
+    block, store = job.plan.block(index), open_pool(job)
+    stored = store.read_statistics(block) if store else None
+    if stored is not None:
+        return PoolPart(stored[0], stored[1], None, {})
+    fit, counters = job.fit, TaskCounters()
+    weights = weight_rows(fit.seed, job.nodes[block.start : block.stop], fit.plan.n_features)
+    tolerance = node_tolerance(weights, fit.class_norms)
+    statistics = np.empty((2, fit.plan.n_classes, block.n_nodes))
+    scores = np.empty((block.n_nodes, fit.plan.n_samples), np.int16)
+    tiles = SampleTiles(fit, samples, counters).kept()
+    for k, values in enumerate(_class_values(job, tiles, weights, block.start)):
+        scores[:, fit.plan.class_slices[k]] = rank_scores(values)
+        values.sort(axis=1)
+        ordered = SortedRows(values)
+        spread, _ = spread_with_fallback(ordered, fit.spread, tolerance[k])
+        statistics[:, k] = LOCATIONS[fit.location](ordered), np.maximum(spread, tolerance[k])
+    location, spread = statistics
+    if store is None:
+        return PoolPart(location, spread, scores, this_worker(counters))
+    store.write(block, scores, statistics)
+    return PoolPart(location, spread, None, this_worker(counters))
+
+
+def _class_values(
+    job: PoolJob, tiles: Iterable[SampleTile], weights: NDArray[np.float32], first: int
+) -> list[NDArray[np.float32]]:
+    """(candidate, feature) weights, position of the first one -> for each class its (candidate, sample) values."""
+    plan = job.fit.plan
+    product = BlockProduct(
+        weights=weights,
+        first_node=first,
+        n_nodes=job.plan.n_candidates,
+        tile_nodes=POOL_TILE_NODES,
+        scratch=job_cache(job.fit).scratch,
+    )
+    values = [np.empty((len(weights), count), np.float32) for count in plan.class_counts]
+    filled = [0] * len(values)
+    for chunk in product.chunks(tiles, plan.n_samples, plan.samples_per_chunk or None):
+        for k, of_class in enumerate(values):
+            stop = filled[k] + chunk.count(k)
+            chunk.gather(k, out=of_class[:, filled[k] : stop])
+            filled[k] = stop
+    return values
+
+
+@one_blas_thread()
+def sum_products(job: PoolJob, scores: NDArray[np.int16] | None, k: int, start: int, stop: int) -> dict[int, ScoreSums]:
+    """Range of samples of class k -> sums over it; the scores of all candidates are given or in the store."""
+    store = open_pool(job)
+    some = store.read_scores(start, stop) if scores is None and store else np.asarray(scores)[:, start:stop]
+    return {k: score_sums(some)}
+
+
+def merge_class_sums(parts: Sequence[dict[int, ScoreSums]]) -> dict[int, ScoreSums]:
+    """Sums over disjoint ranges, in any order -> the sums of each class."""
+    classes = sorted({k for part in parts for k in part})
+    return {k: reduce(add, [part[k] for part in parts if k in part]) for k in classes}
