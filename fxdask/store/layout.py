@@ -23,10 +23,10 @@ __all__ = [
     "create_array",
 ]
 
-FORMAT = 7
+FORMAT = 8
 """Number of the store format; it is raised if an earlier fxdask could misread what this one writes."""
 
-READABLE_FORMATS = (6, 7)
+READABLE_FORMATS = (6, 7, 8)
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ MODEL_ARRAYS = (
     ArraySpec("scale", ("input",), "float64"),
     ArraySpec("canaries", ("canary", "canary_input"), "float32"),
     ArraySpec("selection", ("class", "rank"), "int64"),
+    ArraySpec("importances", ("class", "input"), "float64"),
     ArraySpec("selected/nodes", ("selected",), "int64"),
     ArraySpec("selected/weights", ("selected", "input"), "float32"),
     ArraySpec("selected/projections", ("selected", "sample"), "float32", "selected"),

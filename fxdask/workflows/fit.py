@@ -26,6 +26,7 @@ from fxdask.store.sources import is_reachable, location_of
 from fxdask.store.transaction import Transaction
 from fxdask.tasks.fit import FitSummary
 from fxdask.tasks.job import FitJob
+from fxdask.workflows.importance import measure_importances
 from fxdask.workflows.job import checked_preprocessing, make_job, with_store
 from fxdask.workflows.model import FittedModel, TrainingData, weight_fingerprint
 from fxdask.workflows.persistence import ModelRequest, load_model, open_or_create, write_model
@@ -124,13 +125,14 @@ def _run(
     scorer = Scorer(parameters, fit.settings.density)
     with progress_bar("tabulating", shown=fit.verbose) as progress:
         density_error = tabulate(scorer, progress)
+    divergences = _divergences(summary, job.plan.n_blocks, store)
     model = FittedModel(
         settings=fit.settings,
         classes=fit.data.classes,
         job=replace(job, probe_codes=None),
         scorer=scorer,
         selected_nodes=summary.top.nodes,
-        divergences=_divergences(summary, job.plan.n_blocks, store),
+        divergences=divergences,
         density_error=density_error,
         source_counts=summary.source_counts,
         samples_digest=fit.request.scan.digest,
@@ -138,6 +140,7 @@ def _run(
         bandwidth_fallbacks=fallbacks,
         info={},
         names=samples.names,
+        importances=measure_importances(job, divergences, verbose=fit.verbose),
     )
     if store is not None:
         if lease is not None:

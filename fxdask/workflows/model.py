@@ -55,6 +55,8 @@ class FittedModel:
     bandwidth_fallbacks: dict[str, int]
     info: dict[str, Any]
     names: NDArray | None = None
+    importances: NDArray[np.float64] | None = None
+    """(class, feature) correlations of the squared weights with the divergences; None if its store has none."""
 
     def with_density(self, density: str) -> FittedModel:
         """The same model with densities from tables or from exact sums."""

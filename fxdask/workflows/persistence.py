@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 MOST_LABEL_BYTES = 2**18
 FORMAT_WITHOUT_CLASS_NORMS = 6
+FORMATS_WITHOUT_IMPORTANCES = (6, 7)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +165,8 @@ def write_model(store: ModelStore, model: FittedModel) -> None:
     if job.preprocessing.scale is not None:
         store.write("scale", job.preprocessing.scale)
     store.write("selection", model.selected_nodes)
+    if model.importances is not None:
+        store.write("importances", model.importances)
     for name in ("nodes", "weights", "projections", "bandwidth", "spread"):
         store.write(f"selected/{name}", getattr(parameters, name))
     for name in parameters.rule.stored_arrays:
@@ -200,7 +203,8 @@ def load_model(url: str) -> FittedModel:
             f"{url} is damaged: its selection is not {settings.n_selected} nodes per class; restore or refit it"
         )
     parameters = _stored_parameters(store, settings, job, selected)
-    wrong = _impossible_array(parameters, job, selected, classes)
+    importances = _stored_importances(store)
+    wrong = _impossible_array(parameters, job, selected, classes) or _impossible_importances(importances)
     if wrong:
         raise StoreFormatError(f"{url} is damaged: {wrong} has values that no fit writes; restore or refit it")
     return FittedModel(
@@ -217,6 +221,7 @@ def load_model(url: str) -> FittedModel:
         bandwidth_fallbacks=fallbacks,
         info={},
         names=None if names is None else np.asarray(names, dtype=object),
+        importances=importances,
     )
 
 
@@ -317,6 +322,18 @@ def _impossible_array(parameters: NetworkParameters, job: FitJob, selected: NDAr
     if classes.ndim != 1 or classes.dtype.kind not in "biufUO" or len(np.unique(classes)) != len(classes):
         return "its list of classes"
     return ""
+
+
+def _stored_importances(store: ModelStore) -> NDArray[np.float64] | None:
+    """(class, feature) importances; None in a store of an older format, if an older fxdask finished it."""
+    if store.header["format"] in FORMATS_WITHOUT_IMPORTANCES and "importances" not in store:
+        return None
+    return store.read("importances")
+
+
+def _impossible_importances(importances: NDArray[np.float64] | None) -> str:
+    """The name of the array if it has values that are no correlations, or an empty string."""
+    return "" if importances is None or (np.abs(importances) <= 1).all() else "importances"
 
 
 def _settings_from_json(stored: Mapping[str, Any]) -> FitSettings:
