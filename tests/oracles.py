@@ -357,3 +357,39 @@ def joint_log_scores(points, values, codes, correlations, bandwidth, location, s
             result[t, k] = math.log(priors[k]) + logs - score @ inner @ score / 2
         result[:, k] -= np.linalg.slogdet(correlation)[1] / 2
     return result
+
+
+def feature_correlations(weights, divergences):
+    """(node, feature) weights, (class, node) divergences -> (class, feature) Pearson correlations of w^2 and D.
+
+    Nodes whose divergence is not finite are left out for that class; without variation, or with fewer than 3 nodes,
+    the correlation is 0.
+    """
+    return [
+        [
+            pearson([(float(w) ** 2, float(d)) for w, d in zip(column, row, strict=True) if math.isfinite(d)])
+            for column in np.transpose(weights)
+        ]
+        for row in divergences
+    ]
+
+
+def pearson(pairs):
+    """Pairs of numbers -> their correlation, in two passes."""
+    if len(pairs) < 3:
+        return 0.0
+    columns = []
+    for values in zip(*pairs, strict=True):
+        centre = mean(values)
+        columns.append([value - centre for value in values])
+    deviations = [math.sqrt(math.fsum(value**2 for value in column)) for column in columns]
+    if 0 in deviations:
+        return 0.0
+    return math.fsum(a * b for a, b in zip(*columns, strict=True)) / deviations[0] / deviations[1]
+
+
+def feature_importances(correlations):
+    """(class, feature) correlations -> (feature,) shares of their squares, of the positive ones alone."""
+    squares = [math.fsum(r**2 for r in column if r > 0) for column in np.transpose(correlations)]
+    total = math.fsum(squares)
+    return [value / total if total else 1 / len(squares) for value in squares]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from fxdask.errors import InvalidInputError
 from fxdask.estimators.parameters import checked_settings
 from fxdask.execution import score as score_graphs
 from fxdask.execution.resources import checked_limit
+from fxdask.kernels.importance import shares_of_features
 from fxdask.kernels.network import NetworkParameters
 from fxdask.kernels.scorer import class_probabilities
 from fxdask.kernels.statistics import SPREAD_SOURCES
@@ -26,6 +28,7 @@ from fxdask.planning.fit_plan import FitPlan
 from fxdask.store.paths import store_url
 from fxdask.workflows.data import as_labels, as_samples, encode_labels, is_remote
 from fxdask.workflows.fit import fit_model
+from fxdask.workflows.importance import known_importances
 from fxdask.workflows.model import FittedModel, TrainingData
 from fxdask.workflows.persistence import stored_seed
 from fxdask.workflows.plan import FitOptions, plan_model
@@ -118,6 +121,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         nodes do not help.
     divergences_ : ndarray of shape (n_classes, n_nodes)
         Every node's score for every class.
+    feature_importances_ : ndarray of shape (n_features_in_,)
+        How much every feature matters; the sum is 1.
     density_error_ : ndarray of shape (n_classes, n_selected)
         Bound on the relative error of each selected node's tabulated density, at most 4e-7.
     spread_sources_ : dict
@@ -440,6 +445,46 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         scored = score_graphs.log_scores(model.scorer, samples.handle, samples.n_samples)
         log.info("%d of %d samples were decided by exact sums", scored.n_exact, samples.n_samples)
         return scored.scores
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """How much every feature matters, from the divergences of all nodes, selected or not.
+
+        If a feature tells a class from the others, nodes with a large weight on it have a large
+        divergence. The importance of a feature is the square of the correlation of its squared
+        weight with the divergence, over all nodes: the share of the divergence's variance that the
+        feature explains. Positive correlations are summed over the classes, and scaled to the sum 1.
+        scikit-learn's ``SelectFromModel`` uses it.
+
+        Do not trust it in these cases:
+
+        - Strongly correlated features share their importance, so each of them may look unimportant.
+        - With ``normalize=None``, a feature of a much larger scale dominates every projection, and
+          seems important for that alone; ``normalize="feature"`` gives all of them the same scale.
+        - With few nodes: chance alone gives a squared correlation of about ``1 / n_nodes``, so
+          features that explain less than a few times that cannot be told from noise. More nodes find
+          weaker features; if more nodes change the best features, there were too few.
+
+        Returns
+        -------
+        ndarray of shape (n_features_in_,)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fxdask import FisherNetworkClassifier
+        >>> rng = np.random.default_rng(0)
+        >>> X, y = rng.standard_normal((600, 8)), np.arange(600) % 2
+        >>> X[y == 1, 3] *= 4  # the classes differ only in the variance of feature 3
+        >>> importances = FisherNetworkClassifier(n_nodes=1000).fit(X, y).feature_importances_
+        >>> int(importances.argmax()), bool(importances[3] > 0.9)
+        (3, True)
+        """
+        check_is_fitted(self)
+        correlations = known_importances(self._model, verbose=self.verbose)
+        # Kept, so that a model from an older store computes them once only.
+        self._model = replace(self._model, importances=correlations)
+        return shares_of_features(correlations)
 
     @property
     def network_(self) -> NetworkParameters:

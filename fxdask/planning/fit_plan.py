@@ -278,15 +278,12 @@ class FitPlan(FitSize):
 
     @property
     def model_bytes(self) -> int:
-        """Memory of the fitted model: weights, projections and density tables of the selected nodes."""
+        """Memory of the fitted model: the selected nodes with their density tables, all divergences and importances."""
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
         tables = (self.n_tables or self.n_selected * self.n_classes) * BYTES_PER_TABLE
-        return (
-            4 * selected * (self.n_samples + self.n_features)
-            + 8 * self.n_classes * self.n_nodes
-            + tables
-            + self.learned_bytes
-        )
+        per_class = 8 * (self.n_nodes + self.n_features)
+        nodes = 4 * selected * (self.n_samples + self.n_features)
+        return nodes + self.n_classes * per_class + tables + self.learned_bytes
 
     def store_bytes(self, staged_bytes: int = 0) -> int:
         """Upper estimate of the disk space of all arrays, the temporary ones included."""
@@ -297,7 +294,7 @@ class FitPlan(FitSize):
         files = 4 * self.n_blocks + selected + SMALL_FILES
         data = self.n_nodes * per_node + selected * per_selected + projections + 4 * self.n_samples
         besides = files * BYTES_LOST_PER_FILE + staged_bytes + self._probe_bytes + self.learned_bytes
-        return data + 16 * self.n_features + besides
+        return data + (16 + 8 * self.n_classes) * self.n_features + besides
 
     def facts(self) -> dict[str, int | float | str | None]:
         """The plan as numbers."""

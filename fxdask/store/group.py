@@ -107,9 +107,10 @@ def _checked_header(group: zarr.Group, url: str) -> dict[str, Any] | None:
         raise StoreExistsError(f"{url} is a Zarr group but not an fxdask store; choose another path")
     if header["format"] not in READABLE_FORMATS:
         remedy = "upgrade fxdask" if header["format"] > FORMAT else "fit into a new store"
+        *earlier, last = map(str, READABLE_FORMATS)
         raise StoreFormatError(
             f"{url} has store format {header['format']} but this fxdask reads formats "
-            f"{' and '.join(map(str, READABLE_FORMATS))}; {remedy}"
+            f"{', '.join(earlier)} and {last}; {remedy}"
         )
     if header.get("begun"):
         return None

@@ -95,6 +95,7 @@ MODEL_ARRAYS = (
     ArraySpec("canaries", ("canary", "canary_input"), "float32"),
     ArraySpec("selection", ("selector", "rank"), "int64"),
     ArraySpec("overlaps", ("rank",), "float64"),
+    ArraySpec("importances", ("class", "input"), "float64"),
     ArraySpec("selected/nodes", ("selected",), "int64"),
     ArraySpec("selected/weights", ("selected", "input"), "float32"),
     ArraySpec("selected/projections", ("selected", "sample"), "float32", "selected"),

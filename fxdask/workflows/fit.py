@@ -27,6 +27,7 @@ from fxdask.store.transaction import Transaction
 from fxdask.tasks.fit import FitSummary
 from fxdask.tasks.job import FitJob
 from fxdask.tasks.telemetry import merge_worker_stats
+from fxdask.workflows.importance import measure_importances
 from fxdask.workflows.job import checked_preprocessing, make_job, with_store
 from fxdask.workflows.model import FittedModel, TrainingData, weight_fingerprint
 from fxdask.workflows.persistence import ModelRequest, load_model, open_or_create, write_model
@@ -131,6 +132,7 @@ def _run(
     scorer = Scorer(parameters, fit.settings.density)
     with progress_bar("tabulating", shown=fit.verbose) as progress:
         density_error = tabulate(scorer, progress)
+    divergences = _divergences(summary, job.plan.n_blocks, store)
     model = FittedModel(
         settings=fit.settings,
         classes=fit.data.classes,
@@ -138,7 +140,7 @@ def _run(
         scorer=scorer,
         selected_nodes=chosen,
         overlaps=overlaps,
-        divergences=_divergences(summary, job.plan.n_blocks, store),
+        divergences=divergences,
         density_error=density_error,
         source_counts=summary.source_counts,
         samples_digest=fit.request.scan.digest,
@@ -146,6 +148,7 @@ def _run(
         bandwidth_fallbacks=fallbacks,
         info={},
         names=samples.names,
+        importances=measure_importances(job, divergences, verbose=fit.verbose),
     )
     if store is not None:
         if lease is not None:

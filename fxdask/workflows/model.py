@@ -58,6 +58,8 @@ class FittedModel:
     overlaps: NDArray[np.float64] | None = None
     """(rank,) overlap of the classes after each node of a joint selection"""
     names: NDArray | None = None
+    importances: NDArray[np.float64] | None = None
+    """(class, feature) correlations of the squared weights with the divergences; None if its store has none."""
 
     def with_density(self, density: str) -> FittedModel:
         """The same model with densities from tables or from exact sums."""

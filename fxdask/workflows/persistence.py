@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 MOST_LABEL_BYTES = 2**18
 FORMAT_WITHOUT_CLASS_NORMS = 6
 FORMAT_WITH_LOCATION = 8
+FORMATS_WITHOUT_IMPORTANCES = (6, 7)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +173,8 @@ def write_model(store: ModelStore, model: FittedModel) -> None:
     store.write("selection", model.selected_nodes)
     if model.overlaps is not None:
         store.write("overlaps", model.overlaps)
+    if model.importances is not None:
+        store.write("importances", model.importances)
     for name in ("nodes", "weights", "projections", "bandwidth", "location", "spread"):
         store.write(f"selected/{name}", getattr(parameters, name))
     for name in parameters.rule.stored_arrays:
@@ -204,7 +207,8 @@ def load_model(url: str) -> FittedModel:
         raise StoreFormatError(f"{url} is damaged: its header is invalid ({error}); restore or refit it") from error
     selected, overlaps = _stored_selection(store, settings, len(classes))
     parameters = _stored_parameters(store, settings, job, selected)
-    wrong = _impossible_array(parameters, job, selected, classes)
+    importances = _stored_importances(store)
+    wrong = _impossible_array(parameters, job, selected, classes) or _impossible_importances(importances)
     if wrong:
         raise StoreFormatError(f"{url} is damaged: {wrong} has values that no fit writes; restore or refit it")
     return FittedModel(
@@ -222,6 +226,7 @@ def load_model(url: str) -> FittedModel:
         bandwidth_fallbacks=fallbacks,
         info={},
         names=None if names is None else np.asarray(names, dtype=object),
+        importances=importances,
     )
 
 
@@ -352,6 +357,18 @@ def _impossible_array(parameters: NetworkParameters, job: FitJob, selected: NDAr
     if classes.ndim != 1 or classes.dtype.kind not in "biufUO" or len(np.unique(classes)) != len(classes):
         return "its list of classes"
     return ""
+
+
+def _stored_importances(store: ModelStore) -> NDArray[np.float64] | None:
+    """(class, feature) importances; None in a store of an older format, if an older fxdask finished it."""
+    if store.header["format"] in FORMATS_WITHOUT_IMPORTANCES and "importances" not in store:
+        return None
+    return store.read("importances")
+
+
+def _impossible_importances(importances: NDArray[np.float64] | None) -> str:
+    """The name of the array if it has values that are no correlations, or an empty string."""
+    return "" if importances is None or (np.abs(importances) <= 1).all() else "importances"
 
 
 def _settings_from_json(stored: Mapping[str, Any]) -> FitSettings:

@@ -22,7 +22,7 @@ import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.execution import compute as compute_module
-from fxdask.execution import connection
+from fxdask.execution import connection, importance
 from fxdask.execution.connection import connected
 from fxdask.planning import score_plan
 
@@ -222,6 +222,22 @@ def test_a_local_cluster_writes_the_same_bytes(reference, tmp_path):
         clf = FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "model.zarr", keep_projections="all").fit(X, Y)
         assert set(clf.fit_info_["blocks_by_process"]) <= worker_processes(client)
     assert chunk_files(tmp_path / "model.zarr") == chunk_files(reference[1])
+
+
+def test_importances_on_workers_equal_those_on_threads(address, tmp_path, monkeypatch):
+    """Tasks of one draw each: sixteen on the workers, merged in two steps and sent by several graphs."""
+    monkeypatch.setattr(importance, "WEIGHT_BYTES_PER_RANGE", 1)
+    monkeypatch.setattr(importance, "SCORE_BYTES_PER_GRAPH", 10 * 64 * 3 * 8)
+    threaded = FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "threads.zarr").fit(X, Y)
+    with Client(address) as client:
+        clf = FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "workers.zarr").fit(X, Y)
+        ran = client.run(lambda dask_worker: any("sum_nodes" in str(entry) for entry in dask_worker.state.log))
+    assert all(ran.values()), "both workers ran tasks"
+    assert len(ran) == 2
+    assert clf.feature_importances_.tobytes() == threaded.feature_importances_.tobytes()
+    stored = [zarr.open_group(tmp_path / name)["importances"][:] for name in ("threads.zarr", "workers.zarr")]
+    assert stored[0].tobytes() == stored[1].tobytes()
+    assert stored[0].any()
 
 
 def test_the_command_line_fits_and_scores_on_a_cluster(address, reference, tmp_path):

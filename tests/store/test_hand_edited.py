@@ -190,6 +190,8 @@ def test_selected_nodes_out_of_range_are_refused(store, node):
         ("selected/bandwidth", np.inf),
         ("selected/spread", np.nan),
         ("selected/nodes", 49),
+        ("importances", np.nan),
+        ("importances", -1.5),
     ],
 )
 def test_impossible_array_values_are_refused(store, name, value):

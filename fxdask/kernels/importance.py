@@ -1,0 +1,127 @@
+"""How much every feature matters for every class: correlations of squared weights with divergences over all nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.sizes import row_ranges
+
+__all__ = [
+    "ImportanceSums",
+    "comparable_scores",
+    "importance_sums",
+    "merge_importance_sums",
+    "shares_of_features",
+    "weight_correlations",
+]
+
+FEWEST_NODES = 3
+FEATURES_AT_A_TIME = 2048  # bounds the float64 copies of the weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportanceSums:
+    """Sums over some nodes, each class without the nodes where its score is missing; disjoint nodes may be added.
+
+    ``square`` is a weight's square minus 1, which is the expectation of the square.
+    """
+
+    n_nodes: NDArray[np.float64]
+    """(class,)"""
+    score: NDArray[np.float64]
+    """(class,)"""
+    score_squared: NDArray[np.float64]
+    """(class,)"""
+    square: NDArray[np.float64]
+    """(class, feature)"""
+    square_squared: NDArray[np.float64]
+    """(class, feature)"""
+    product: NDArray[np.float64]
+    """(class, feature) sums of square times score"""
+
+    def __add__(self, other: ImportanceSums) -> ImportanceSums:
+        return ImportanceSums(
+            n_nodes=self.n_nodes + other.n_nodes,
+            score=self.score + other.score,
+            score_squared=self.score_squared + other.score_squared,
+            square=self.square + other.square,
+            square_squared=self.square_squared + other.square_squared,
+            product=self.product + other.product,
+        )
+
+
+def merge_importance_sums(parts: Iterable[ImportanceSums]) -> ImportanceSums:
+    """Sums of disjoint nodes -> those of all of them, added in the given order."""
+    return reduce(add, parts)
+
+
+def comparable_scores(divergences: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(class, node) divergences of all nodes -> the same with median 0 and largest size 1; NaN where they are infinite.
+
+    Correlations do not change by this. The mean of a class is never further from its median than one
+    standard deviation, so sums of squares lose no digits; and with a largest size of 1 they cannot overflow.
+    """
+    scores = np.full(divergences.shape, np.nan)
+    for k, row in enumerate(divergences):
+        finite = np.isfinite(row)
+        if finite.any():
+            centred = row[finite] - np.median(row[finite])
+            scores[k, finite] = centred / (np.abs(centred).max() or 1.0)
+    return scores
+
+
+def importance_sums(weights: NDArray[np.float32], scores: NDArray[np.float64]) -> ImportanceSums:
+    """(node, feature) weights, (class, node) comparable scores -> the sums over these nodes."""
+    n_classes, n_features = len(scores), weights.shape[1]
+    present = np.isfinite(scores)
+    filled = np.where(present, scores, 0.0)
+    both = np.concatenate([present.astype(np.float64), filled])
+    sums = np.empty((2 * n_classes, n_features))
+    square_squared = np.empty((n_classes, n_features))
+    for start, stop in row_ranges(n_features, FEATURES_AT_A_TIME):
+        squares = np.square(weights[:, start:stop], dtype=np.float64)
+        squares -= 1
+        sums[:, start:stop] = both @ squares
+        squares *= squares
+        square_squared[:, start:stop] = both[:n_classes] @ squares
+    return ImportanceSums(
+        n_nodes=present.sum(axis=1, dtype=np.float64),
+        score=filled.sum(axis=1),
+        score_squared=np.square(filled).sum(axis=1),
+        square=sums[:n_classes],
+        square_squared=square_squared,
+        product=sums[n_classes:],
+    )
+
+
+def weight_correlations(sums: ImportanceSums) -> NDArray[np.float64]:
+    """Sums over all nodes -> (class, feature) correlations of squared weights with scores.
+
+    They are 0 for a class with fewer than 3 nodes, and where weights or scores do not vary.
+    """
+    n_nodes, score = sums.n_nodes[:, None], sums.score[:, None]
+    covariance = n_nodes * sums.product - sums.square * score
+    of_squares = n_nodes * sums.square_squared - np.square(sums.square)
+    of_scores = n_nodes * sums.score_squared[:, None] - np.square(score)
+    # Equal weights leave a variance of rounding errors alone, which is no variance.
+    rounding = np.finfo(np.float64).eps * np.square(n_nodes) * sums.square_squared
+    usable = (n_nodes >= FEWEST_NODES) & (of_squares > rounding) & (of_scores > 0)
+    deviations = np.sqrt(np.where(usable, of_squares, 1)) * np.sqrt(np.where(usable, of_scores, 1))
+    return np.where(usable, covariance / deviations, 0.0).clip(-1, 1)
+
+
+def shares_of_features(correlations: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(class, feature) correlations -> (feature,) importances, whose sum is 1.
+
+    A correlation's square is the share of the score's variance that the feature explains. A negative
+    correlation means that the feature hides the class, so it does not count.
+    """
+    shares = np.square(np.maximum(correlations, 0)).sum(axis=0)
+    total = shares.sum()
+    return shares / total if total > 0 else np.full(len(shares), 1 / len(shares))
