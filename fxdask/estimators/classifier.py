@@ -21,7 +21,7 @@ from fxdask.execution import score as score_graphs
 from fxdask.execution.resources import checked_limit
 from fxdask.kernels.importance import shares_of_features
 from fxdask.kernels.network import NetworkParameters
-from fxdask.kernels.scorer import class_probabilities
+from fxdask.kernels.scorer import class_probabilities, log_likelihood
 from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.kernels.weights import weight_rows
 from fxdask.planning.fit_plan import FitPlan
@@ -86,8 +86,10 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     density : {"table", "exact"}
         Look densities up in tables of bounded error, or sum every kernel. The labels are always the
         same: a sample that the bound does not decide is summed. It may be changed after a fit.
-    normalize : None, "sample" or "feature"
+    normalize : "auto", None, "sample" or "feature"
         Scale each sample, or each feature, to mean 0 and standard deviation 1, at fit and at predict.
+        "auto" chooses "feature" if one feature's standard deviation is more than ten times the
+        median one, else None (see ``normalize_``).
     store : path, URL or None
         The Zarr store to fit into. The same call resumes an unfinished store and loads a finished
         one; other data or parameters are refused. None keeps the model in memory only.
@@ -119,6 +121,10 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     overlaps_ : ndarray of shape (n_chosen,) or None
         Overlap of the classes after each node of a joint selection: where it no longer falls, more
         nodes do not help.
+    normalize_ : None, "sample" or "feature"
+        The normalisation in use; the choice of ``normalize="auto"``.
+    temperature_ : float
+        What log scores are divided by in :meth:`predict_proba`. It changes no label.
     divergences_ : ndarray of shape (n_classes, n_nodes)
         Every node's score for every class.
     feature_importances_ : ndarray of shape (n_features_in_,)
@@ -296,10 +302,13 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> FisherNetworkClassifier(n_nodes=500).fit(X, y).predict_log_proba(X).shape
         (150, 3)
         """
-        return _blockwise(_log_softmax, self._log_scores(X))
+        return _blockwise(_log_softmax, self._log_scores(X), temperature=self.temperature_)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
-        """Probability of each class: the softmax of its log score.
+        """Probability of each class: the softmax of its log score divided by the temperature.
+
+        The temperature changes no label. It was fitted to training samples, each scored as if it had
+        been left out, so that probabilities are as sure as the labels are right.
 
         Examples
         --------
@@ -309,7 +318,34 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> FisherNetworkClassifier(n_nodes=500).fit(X, y).predict_proba(X[:1]).sum().round(6)
         np.float64(1.0)
         """
-        return _blockwise(class_probabilities, self._log_scores(X))
+        return _blockwise(class_probabilities, self._log_scores(X), temperature=self.temperature_)
+
+    def score_samples(self, X: Any) -> NDArray[np.float64] | DaskArray:
+        """How likely each sample is at all: the log of the sum of all classes' scores, for finding outliers.
+
+        Compare it only between samples of one model. Do not trust it where the selected nodes do not look:
+        an outlier that differs only in directions orthogonal to all of them seems ordinary. Rules "sum"
+        and "scaled" add densities of different nodes, so there it is no density of the sample.
+
+        Returns
+        -------
+        ndarray or Dask array of shape (n_samples,)
+            A lazy Dask array if X is one.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = FisherNetworkClassifier(n_nodes=500, combine="joint").fit(X, y)
+        >>> ordinary, far = clf.score_samples([X[0], 100 * X[0]])
+        >>> bool(far < ordinary)
+        True
+        """
+        scores = self._log_scores(X)
+        if isinstance(scores, DaskArray):
+            return da.map_blocks(log_likelihood, scores, drop_axis=1, meta=np.empty(0))
+        return log_likelihood(scores)
 
     def decision_function(self, X: Any) -> NDArray[np.float64] | DaskArray:
         """Log scores: ``ln y_1 - ln y_0`` of shape (n_samples,) for two classes, else (n_samples, n_classes).
@@ -415,6 +451,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = model.classes
         self.sample_counts_ = np.array(model.job.plan.class_counts)
         self.priors_ = model.job.priors
+        self.normalize_ = model.settings.normalize
+        self.temperature_ = model.temperature
         self.selected_nodes_ = model.selected_nodes
         self.overlaps_ = model.overlaps
         self.divergences_ = model.divergences
@@ -501,9 +539,12 @@ def _labels(scores: NDArray[np.float64], classes: NDArray) -> NDArray:
     return classes[scores.argmax(axis=1)]
 
 
-def _log_softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+def _log_softmax(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
+    scaled = (scores - scores.max(axis=1, keepdims=True)) / temperature
+    return scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
 
 
-def _blockwise(function: Any, scores: NDArray[np.float64] | DaskArray) -> Any:
-    return da.map_blocks(function, scores, dtype=np.float64) if isinstance(scores, DaskArray) else function(scores)
+def _blockwise(function: Any, scores: NDArray[np.float64] | DaskArray, **options: Any) -> Any:
+    if isinstance(scores, DaskArray):
+        return da.map_blocks(function, scores, dtype=np.float64, **options)
+    return function(scores, **options)

@@ -17,6 +17,7 @@ __all__ = [
     "FeatureSummary",
     "Preprocessing",
     "checked_rows",
+    "chosen_normalization",
     "merge_summaries",
     "norm_exponents",
     "origin_probes",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 NORMALIZATIONS = (None, "sample", "feature")
+LARGEST_SCALE_RATIO = 10.0
 
 # Weights beyond six standard deviations do not occur; the factor 8 keeps even larger products within float32.
 LARGEST_PRODUCT = float(np.finfo(np.float32).max) / 8
@@ -173,6 +175,19 @@ def _merge_two(first: FeatureSummary, second: FeatureSummary) -> FeatureSummary:
         minimum=np.minimum(first.minimum, second.minimum),
         maximum=np.maximum(first.maximum, second.maximum),
     )
+
+
+def chosen_normalization(summary: FeatureSummary) -> str | None:
+    """Summary of the raw training samples -> "feature" if the features have very different scales, else None.
+
+    A feature whose deviation is more than ten times the median one rules every random projection.
+    Features without any deviation do not count.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviation = np.sqrt(summary.squares / summary.count)
+    varying = deviation[(summary.minimum < summary.maximum) & (deviation > 0)]
+    differs = len(varying) and varying.max() > LARGEST_SCALE_RATIO * np.median(varying)
+    return "feature" if differs else None
 
 
 def preprocessing_from(

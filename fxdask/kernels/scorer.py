@@ -21,7 +21,7 @@ from fxdask.kernels.projection import PackedProjection
 from fxdask.kernels.scratch import Scratch
 from fxdask.sizes import rows_per_step, scoring_tile
 
-__all__ = ["DENSITIES", "Scored", "Scorer", "class_probabilities", "merge_scored"]
+__all__ = ["DENSITIES", "Scored", "Scorer", "class_probabilities", "log_likelihood", "merge_scored"]
 
 DENSITIES = ("table", "exact")
 
@@ -191,6 +191,21 @@ class Scorer:
             result[uncertain] = self._exact_scores(values[:, uncertain])
         return Scored(result, len(uncertain), n_summed)
 
+    def held_out_scores(self, values: NDArray[np.float32], codes: NDArray[np.intp]) -> NDArray[np.float64]:
+        """(u, sample) values of training samples, (sample,) classes -> scores as if each were left out of its class."""
+        scores = np.empty((values.shape[1], self.n_classes))
+        for k, used in enumerate(self.used_nodes):
+            nodes, columns = self._class_nodes[k], self.parameters.class_slices[k]
+            own = codes == k
+            for chosen in (own, ~own):
+                marginals, _ = self._lookup(k).marginals(values[used][:, chosen], 0, self.scratch)
+                if chosen is own:
+                    found = self.parameters.rule.join_held_out(marginals, nodes, columns.stop - columns.start)
+                else:
+                    found = self.parameters.rule.join(marginals, nodes).score
+                scores[chosen, k] = found + self.parameters.log_priors[k]
+        return scores
+
     def _exact_scores(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
         """(u, sample) node values -> (sample, class) ln y from all kernels."""
         scores = np.empty((values.shape[1], self.n_classes))
@@ -229,7 +244,13 @@ class Scorer:
         return (errors >= lowest_of_best).sum(axis=0) == 1
 
 
-def class_probabilities(log_scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(sample, class) ln y -> (sample, class) softmax."""
-    shifted = np.exp(log_scores - log_scores.max(axis=1, keepdims=True))
+def class_probabilities(log_scores: NDArray[np.float64], temperature: float = 1.0) -> NDArray[np.float64]:
+    """(sample, class) ln y -> (sample, class) softmax of ln y / T."""
+    shifted = np.exp((log_scores - log_scores.max(axis=1, keepdims=True)) / temperature)
     return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def log_likelihood(log_scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(sample, class) ln y -> (sample,) ln sum_k y_k."""
+    top = log_scores.max(axis=1)
+    return top + np.log(np.exp(log_scores - top[:, None]).sum(axis=1))

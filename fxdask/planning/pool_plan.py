@@ -11,7 +11,7 @@ from fxdask.sizes import NodeBlock, format_bytes, padded_length
 
 __all__ = ["POOL_TILE_NODES", "PoolPlan", "plan_pool", "pool_size_for"]
 
-POOL_TILE_NODES = 48
+POOL_TILE_NODES = 96
 """Candidates in one product; part of what a result depends on, like the tile shape of a fit."""
 
 CANDIDATES_PER_NODE = 10
@@ -96,9 +96,7 @@ def plan_pool(fit: FitPlan, pool_size: int, *, n_candidates: int | None = None, 
     """
     n_candidates = n_candidates or min(fit.n_nodes, pool_size * fit.n_classes)
     n_nodes = min(n_candidates, fit.n_selected * fit.n_classes)
-    per_task = POOL_TILE_NODES
-    if fit.resources is not None:
-        per_task = _candidates_that_fit(fit, n_candidates)
+    per_task = POOL_TILE_NODES if fit.resources is None else _candidates_that_fit(fit, n_candidates)
     plan = PoolPlan(
         n_candidates=n_candidates, n_nodes=n_nodes, class_counts=fit.class_counts, candidates_per_task=per_task
     )
@@ -117,8 +115,9 @@ def plan_pool(fit: FitPlan, pool_size: int, *, n_candidates: int | None = None, 
 def _candidates_that_fit(fit: FitPlan, n_candidates: int) -> int:
     """Candidates of one task: whole products if their values of all samples fit into memory, else as many as fit."""
     assert fit.resources is not None, "the caller checked it"
-    fixed = fit.reading_bytes + 4 * POOL_TILE_NODES * padded_length(fit.samples_per_chunk or fit.n_samples)
-    per_candidate = (4 + 4 + 2) * fit.n_samples + 8 * fit.n_features
+    in_chunk = padded_length(fit.samples_per_chunk or fit.n_samples)
+    fixed = fit.reading_bytes + 4 * POOL_TILE_NODES * in_chunk
+    per_candidate = (4 + 2) * fit.n_samples + 4 * in_chunk + 8 * fit.n_features
     left = fit.resources.per_task - fixed - ARGSORT_BYTES * max(fit.class_counts)
     fitting = left // per_candidate
     if fitting < 1:
@@ -128,7 +127,7 @@ def _candidates_that_fit(fit: FitPlan, n_candidates: int) -> int:
             f"{format_bytes(max(0, fit.resources.per_task))}; give workers more memory or fewer threads each, "
             'raise memory_limit for local threads, or choose selection="top"'
         )
-    at_once = max(1, fit.tasks_at_a_time)
-    shared = -(-n_candidates // at_once)
-    wanted = max(1, min(fitting, shared))
-    return wanted if wanted < POOL_TILE_NODES else POOL_TILE_NODES
+    # Every task reads and preprocesses all samples, so few large tasks are better, up to one for each thread.
+    shared = -(-n_candidates // max(1, fit.tasks_at_a_time))
+    wanted = min(fitting, max(shared, POOL_TILE_NODES))
+    return wanted if wanted < POOL_TILE_NODES else wanted - wanted % POOL_TILE_NODES

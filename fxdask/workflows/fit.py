@@ -69,7 +69,8 @@ def fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) ->
     samples = in_memory_without_store(data.samples, options.store)
     data = replace(data, samples=samples)
     with progress_bar("reading", shown=options.verbose) as progress:
-        scan = scan_samples(samples.handle, samples.n_samples, samples.n_features, settings.normalize, progress)
+        scan = scan_samples(samples.handle, samples.n_samples, samples.n_features, settings.scanned_as, progress)
+    settings = settings.resolved(scan.summary)
     staged = samples.n_bytes if options.store and needs_staging(samples.handle) else 0
     request = ModelRequest(settings=settings, data=data, scan=scan, plan=plan, staged_bytes=staged)
     fit = _Fit(request=request, preprocessing=checked_preprocessing(request), started=started, verbose=options.verbose)
@@ -108,28 +109,18 @@ def _run(
     fit: _Fit, job: FitJob, handle: SamplesHandle, store: ModelStore | None, lease: Lease | None = None
 ) -> FittedModel:
     """Compute all blocks, select nodes, tabulate densities, and finish the store if there is one."""
-    samples = fit.data.samples
-    log.info("fitting %d nodes in %d blocks of %d", job.plan.n_nodes, job.plan.n_blocks, job.plan.nodes_per_block)
-    job, probes = probe_for_streaming(job, samples.handle if store is None else handle, store, verbose=fit.verbose)
-    with progress_bar("fitting", shown=fit.verbose) as progress:
-        summary = fit_graphs.fit_blocks(job, handle, probes, progress)
-    check_usable(summary, fit.data.classes, fit.settings.n_selected)
-    warn_of_zero_spreads(
-        summary.source_counts,
-        fit.data.classes,
-        "check whether its samples are all equal, or differ by less than float32 can represent",
-    )
-    # A local array is projected by this process, because workers have only a copy of it.
-    local_handle = samples.handle if isinstance(samples.handle, np.ndarray) else handle
+    job, summary = _fit_blocks(fit, job, handle, store)
     chosen, overlaps = summary.top.nodes, None
     if fit.settings.selection == "joint":
         shared = select_shared(job, handle, chosen, store, verbose=fit.verbose)
         chosen, overlaps = shared.nodes, shared.overlaps
         summary = replace(summary, workers=merge_worker_stats([summary.workers, shared.workers]))
-    options = fit.settings.density_options
-    parameters, fallbacks = assemble_selected(job, local_handle, chosen, options, verbose=fit.verbose)
-    log_fallbacks(fit.settings.spread, summary.source_counts, fallbacks)
-    scorer = Scorer(parameters, fit.settings.density)
+    # A local array is projected by this process, because workers have only a copy of it.
+    samples = fit.data.samples
+    local_handle = samples.handle if isinstance(samples.handle, np.ndarray) else handle
+    network = assemble_selected(job, local_handle, chosen, fit.settings.density_options, verbose=fit.verbose)
+    log_fallbacks(fit.settings.spread, summary.source_counts, network.fallbacks)
+    scorer = Scorer(network.parameters, fit.settings.density)
     with progress_bar("tabulating", shown=fit.verbose) as progress:
         density_error = tabulate(scorer, progress)
     divergences = _divergences(summary, job.plan.n_blocks, store)
@@ -142,10 +133,11 @@ def _run(
         overlaps=overlaps,
         divergences=divergences,
         density_error=density_error,
+        temperature=network.temperature(scorer),
         source_counts=summary.source_counts,
         samples_digest=fit.request.scan.digest,
         fingerprint=weight_fingerprint(job.seed, job.plan),
-        bandwidth_fallbacks=fallbacks,
+        bandwidth_fallbacks=network.fallbacks,
         info={},
         names=samples.names,
         importances=measure_importances(job, divergences, verbose=fit.verbose),
@@ -155,6 +147,22 @@ def _run(
             lease.check_held()
         write_model(store, model)
     return replace(model, info=_info(summary, job.plan, time.perf_counter() - fit.started))
+
+
+def _fit_blocks(fit: _Fit, job: FitJob, handle: SamplesHandle, store: ModelStore | None) -> tuple[FitJob, FitSummary]:
+    """Compute all blocks and check what they found -> the job with its probes, the summary of the blocks."""
+    samples = fit.data.samples.handle if store is None else handle
+    log.info("fitting %d nodes in %d blocks of %d", job.plan.n_nodes, job.plan.n_blocks, job.plan.nodes_per_block)
+    job, probes = probe_for_streaming(job, samples, store, verbose=fit.verbose)
+    with progress_bar("fitting", shown=fit.verbose) as progress:
+        summary = fit_graphs.fit_blocks(job, handle, probes, progress)
+    check_usable(summary, fit.data.classes, fit.settings.n_selected)
+    warn_of_zero_spreads(
+        summary.source_counts,
+        fit.data.classes,
+        "check whether its samples are all equal, or differ by less than float32 can represent",
+    )
+    return job, summary
 
 
 def _divergences(summary: FitSummary, n_blocks: int, store: ModelStore | None) -> NDArray[np.float64]:

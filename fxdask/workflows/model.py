@@ -49,6 +49,8 @@ class FittedModel:
     """(class, rank), or (1, rank) nodes that all classes share"""
     divergences: NDArray[np.float64]
     density_error: NDArray[np.float64]
+    temperature: float
+    """What scores are divided by before they become probabilities."""
     source_counts: NDArray[np.int64]
     samples_digest: str
     fingerprint: NDArray[np.float32]

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 MOST_LABEL_BYTES = 2**18
 FORMAT_WITHOUT_CLASS_NORMS = 6
-FORMAT_WITH_LOCATION = 8
+FORMAT_OF_JOINT_MODELS = 8
 FORMATS_WITHOUT_IMPORTANCES = (6, 7)
 
 
@@ -186,6 +186,7 @@ def write_model(store: ModelStore, model: FittedModel) -> None:
         class_norms=job.class_norms.tolist(),
         source_counts=model.source_counts.tolist(),
         bandwidth_fallbacks=model.bandwidth_fallbacks,
+        temperature=model.temperature,
     )
 
 
@@ -200,6 +201,7 @@ def load_model(url: str) -> FittedModel:
         job = _stored_job(store, settings, len(classes))
         names, source_counts = header["names"], np.asarray(header["source_counts"], dtype=np.int64)
         digest, fallbacks = header["identity"]["samples"], header["bandwidth_fallbacks"]
+        temperature = _stored_temperature(header)
         _check_sizes(settings, job, len(classes), names, fallbacks)
     except StoreFormatError:
         raise
@@ -219,6 +221,7 @@ def load_model(url: str) -> FittedModel:
         selected_nodes=selected,
         overlaps=overlaps,
         divergences=store.read_quantity("divergence"),
+        temperature=temperature,
         density_error=store.read("selected/density_error"),
         source_counts=source_counts,
         samples_digest=digest,
@@ -277,6 +280,15 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
     )
 
 
+def _stored_temperature(header: Mapping[str, Any]) -> float:
+    """The temperature of the probabilities; a model that an older fxdask finished has none."""
+    is_new = header["format"] >= FORMAT_OF_JOINT_MODELS
+    temperature = float(header["temperature"] if is_new else header.get("temperature", 1.0))
+    if not (np.isfinite(temperature) and temperature > 0):
+        raise ValueError(f"temperature {temperature} is not above 0")
+    return temperature
+
+
 def _stored_class_norms(header: Mapping[str, Any], plan: FitPlan, largest: float) -> NDArray[np.float64]:
     """(class,) class_norms; format 6 had one rule for all classes, ``8 n eps |w| max|x|``, which these give again."""
     if header["format"] == FORMAT_WITHOUT_CLASS_NORMS:
@@ -329,7 +341,7 @@ def _stored_location(
     store: ModelStore, settings: FitSettings, job: FitJob, projections: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """(class, u) location; formats 6 and 7 did not store it, so it is measured again there."""
-    if store.header["format"] >= FORMAT_WITH_LOCATION:
+    if store.header["format"] >= FORMAT_OF_JOINT_MODELS:
         return store.read("selected/location")
     measure = LOCATIONS[settings.location]
     return np.array([measure(SortedRows(projections[:, columns])) for columns in job.plan.class_slices])

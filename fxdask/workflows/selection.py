@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +12,17 @@ from fxdask.errors import FewUsableNodesWarning, InvalidInputError, ZeroSpreadWa
 from fxdask.execution.fit import project_selected
 from fxdask.execution.graphs import SamplesHandle
 from fxdask.kernels.network import DensityOptions, NetworkParameters, SelectedNodes, assemble
+from fxdask.kernels.scorer import Scorer
 from fxdask.kernels.selection import NO_NODE
 from fxdask.kernels.statistics import SPREAD_SOURCES, node_tolerance
+from fxdask.kernels.temperature import held_out_columns, temperature_of
 from fxdask.kernels.weights import weight_rows
 from fxdask.progress import progress_bar
 from fxdask.tasks.fit import FitSummary
 from fxdask.tasks.job import FitJob
 from fxdask.tasks.threads import one_blas_thread
 
-__all__ = ["assemble_selected", "check_usable", "log_fallbacks", "warn_of_zero_spreads"]
+__all__ = ["Network", "assemble_selected", "check_usable", "log_fallbacks", "warn_of_zero_spreads"]
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +63,28 @@ def log_fallbacks(spread: str, source_counts: NDArray[np.int64], bandwidth_fallb
             log.info("%d bandwidths of selected nodes used the fallback of the %s", count, name)
 
 
+@dataclass(frozen=True)
+class Network:
+    """The parameters of a network, how many fallbacks they took, and training samples to fit a temperature with."""
+
+    parameters: NetworkParameters
+    fallbacks: dict[str, int]
+    held_out: NDArray[np.float32]
+    """(u, sample) values of some training samples"""
+    held_out_codes: NDArray[np.intp]
+    """(sample,) their classes"""
+
+    def temperature(self, scorer: Scorer) -> float:
+        """The temperature of the probabilities, from scores of the samples as if they had been left out."""
+        with one_blas_thread():
+            scores = scorer.held_out_scores(self.held_out, self.held_out_codes)
+        return temperature_of(scores, self.held_out_codes)
+
+
 def assemble_selected(
     job: FitJob, samples: SamplesHandle, chosen: NDArray[np.int64], options: DensityOptions, *, verbose: bool
-) -> tuple[NetworkParameters, dict[str, int]]:
-    """The selected nodes of all classes with their training values and bandwidths, and how many fallbacks were used."""
+) -> Network:
+    """The selected nodes of all classes with their training values and bandwidths."""
     nodes = np.unique(chosen[chosen != NO_NODE])
     weights = weight_rows(job.seed, nodes, job.plan.n_features)
     with progress_bar("selecting", shown=verbose) as progress:
@@ -76,4 +97,7 @@ def assemble_selected(
         tolerance=node_tolerance(weights, job.class_norms),
     )
     with one_blas_thread():  # so that the last bits do not depend on the number of cores
-        return assemble(job.preprocessing, selected, chosen, job.priors, options)
+        columns, codes = held_out_columns(selected.class_slices)
+        held_out = values[:, columns]  # before they are sorted
+        parameters, fallbacks = assemble(job.preprocessing, selected, chosen, job.priors, options)
+    return Network(parameters, fallbacks, held_out, codes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Protocol
 
@@ -15,13 +15,14 @@ from fxdask.kernels.criteria.base import Need
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.density.bandwidth import BANDWIDTHS
 from fxdask.kernels.network import DensityOptions
-from fxdask.kernels.preprocessing import NORMALIZATIONS
+from fxdask.kernels.preprocessing import NORMALIZATIONS, FeatureSummary, chosen_normalization
 from fxdask.kernels.scorer import DENSITIES
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
 from fxdask.planning.pool_plan import pool_size_for
 
 __all__ = ["FitSettings", "check_name", "check_whole_number"]
 
+AUTOMATIC = "auto"
 PRIORS = ("class_share", "equal")
 SELECTIONS = ("top", "joint")
 PROJECTIONS_KEPT = ("selected", "all")
@@ -50,6 +51,17 @@ class FitSettings:
     keep_projections: str
     keep_weights: bool
     seed: int
+
+    @property
+    def scanned_as(self) -> str | None:
+        """The normalisation that a scan prepares; "auto" needs the features' deviations, as "feature" does."""
+        return "feature" if self.normalize == AUTOMATIC else self.normalize
+
+    def resolved(self, summary: FeatureSummary) -> FitSettings:
+        """The settings with the normalisation that "auto" chooses for samples with this summary."""
+        if self.normalize != AUTOMATIC:
+            return self
+        return replace(self, normalize=chosen_normalization(summary))
 
     @property
     def kept(self) -> tuple[str, ...]:
@@ -90,7 +102,7 @@ class FitSettings:
             ("bandwidth_spread", SPREADS),
             ("combine", COMBINATIONS),
             ("density", DENSITIES),
-            ("normalize", NORMALIZATIONS),
+            ("normalize", (*NORMALIZATIONS, AUTOMATIC)),
             ("keep_projections", PROJECTIONS_KEPT),
         ):
             check_name(name, getattr(self, name), known)

@@ -11,8 +11,16 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
-from fxdask.kernels.combination.base import ClassNodes, CombinationRule, Joined, MarginalErrors, Marginals
+from fxdask.kernels.combination.base import (
+    ClassNodes,
+    CombinationRule,
+    Joined,
+    MarginalErrors,
+    Marginals,
+    without_own_kernel,
+)
 from fxdask.kernels.copula import factor, rank_scores, score_sums, shrunk_correlation
 from fxdask.kernels.projection import anchored_product
 
@@ -22,6 +30,8 @@ __all__ = ["JointRule"]
 ROUNDING = 2.0**-52
 # That of 10^15 samples; scores are clipped.
 LARGEST_SCORE = 8.0
+# A sample's share of its own quadratic form is below 1, but for the approximation that ranks do not change.
+LARGEST_REMOVED = 0.99
 
 
 class JointRule(CombinationRule):
@@ -74,6 +84,24 @@ class JointRule(CombinationRule):
         rounding = 4 * len(precision) * ROUNDING * LARGEST_SCORE**2 * absolute.sum()
         fixed = errors.log_density.sum() + 0.5 * of_score @ absolute @ of_score + rounding
         return Joined(result, sum(of_score[:, None] * np.abs(slope, out=slope), np.full(scores.shape[1], fixed)))
+
+    def join_held_out(self, marginals: Marginals, nodes: ClassNodes, n_samples: int) -> NDArray[np.float64]:
+        """A class's marginals at some of its own training samples -> log scores as if each had been left out.
+
+        Without the sample, R is smaller by a multiple c of s s'. Its inverse and determinant follow from
+        s' R^-1 s (Sherman and Morrison), so no matrix is factored again.
+        """
+        assert marginals.normal_scores is not None, "the joint rule is given normal scores"
+        share = (ndtr(marginals.normal_scores) * (n_samples + 1) - 0.5) / n_samples
+        lowest = 0.5 / max(1, n_samples - 1)
+        scores = ndtri(np.clip(share, lowest, 1 - lowest))
+        squares = sum(scores**2, np.zeros(scores.shape[1]))
+        form = squares + sum(scores * (nodes.learned["precision"] @ scores), np.zeros(scores.shape[1]))
+        removed = np.minimum((1 - nodes.learned["shrinkage"]) / max(1, n_samples - 1) * form, LARGEST_REMOVED)
+        terms = without_own_kernel(marginals.log_densities, nodes, n_samples + 1)
+        quadratic = form / (1 - removed) - squares
+        log_det = nodes.learned["log_det"] + np.log1p(-removed)
+        return sum(terms, np.zeros(scores.shape[1])) - 0.5 * (quadratic + log_det)
 
     def rounding_growth(self, n_terms: int) -> int:
         """The rounding of all terms adds up."""

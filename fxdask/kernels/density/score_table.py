@@ -4,10 +4,10 @@ In units of the bandwidth, N(x) = sum_q Phi(x - t_q) + Phi((x - m) / c) is the e
 v + 1 samples below x, g / sqrt(2 pi) its derivative, and s = Phi^-1(N / (v + 1)) the normal score. A
 score is clipped where N or v + 1 - N is below (v + 1) / (2 v).
 
-- g is known at the points of all pieces. Integrals of the cubics through them, added up from the
-  left end of a run of cells and from its right end, give N and v + 1 - N; both ends are summed
-  directly. The error of an integral over a piece is at most 49/720 d^5 max |g''''|, d the distance of
-  the points, and g'''' = g (L'''' + 4 L' L''' + 3 L''^2 + 6 L'^2 L'' + L'^4) with L = ln g.
+- g is known at the points of all pieces. Integrals of the quintics through six of them, added up from
+  the left end of a run of cells and from its right end, give N and v + 1 - N; both ends are summed
+  directly. The error of an integral between two points is at most 863/60480 d^7 max |g^(6)|, d the
+  distance of the points.
 - Where the smaller of N and v + 1 - N has the relative error e, s is wrong by at most
   sqrt(pi / 2) e, because (1 - Phi(s)) / phi(s) is at most sqrt(pi / 2) for s >= 0.
 - Between the points s is a cubic, with an error of at most 16/81 / 24 (h/2)^4 max |s''''| on a piece
@@ -21,6 +21,7 @@ score is clipped where N or v + 1 - N is below (v + 1) / (2 v).
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cache
 from itertools import pairwise
 from math import pi, sqrt
 
@@ -40,19 +41,20 @@ LEBESGUE = 1.64
 ROUNDING = 1e-12
 # A normal share beyond this many units is 0 or 1 to float64's precision.
 FAR = 9.0
-# Integrals over the thirds of a piece of the cubic through its four points, in units of the points' distance.
-INTEGRALS = np.array([[9, 19, -5, 1], [-1, 13, 13, -1], [1, -5, 19, 9]]) / 24
+# Integrals of the quintic through six points, between the first two of them, the second and the third pair.
+INTEGRALS = np.array([[475, 1427, -798, 482, -173, 27], [-27, 637, 1022, -258, 77, -11], [11, -93, 802, 802, -93, 11]])
 
 
 @dataclass(frozen=True)
 class CellBounds:
-    """(cell,) bounds on the error of ln g at the points, and on its first to fourth derivatives in the cell."""
+    """(cell,) bounds on the error of L = ln g at the points, on its derivatives, and on ``g^(6) / g``."""
 
     value_error: NDArray[np.float64]
     first: NDArray[np.float64]
     second: NDArray[np.float64]
     third: NDArray[np.float64]
     fourth: NDArray[np.float64]
+    sixth_of_density: NDArray[np.float64]
 
     def take(self, cells: NDArray[np.intp]) -> CellBounds:
         """These cells only."""
@@ -104,9 +106,8 @@ def _counts(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """(cell, point) expected number of samples below and above each point, (cell,) bound on their relative error."""
     n_cells, n_points = grid.values.shape
-    thirds = np.exp(grid.values)[:, np.arange(0, n_points - 1, 3)[:, None] + np.arange(4)] @ INTEGRALS.T
-    thirds *= grid.length / (n_points - 1) / SQRT_2PI
-    parts = thirds.reshape(n_cells, n_points - 1)
+    parts = np.exp(grid.values) @ _integral_weights(n_points).T
+    parts *= grid.length / (n_points - 1) / SQRT_2PI
     mass_error = parts.sum(axis=1) * _relative_mass_error(bounds, grid.length, n_points)
     below, above, relative = np.empty_like(grid.values), np.empty_like(grid.values), np.empty(n_cells)
     breaks = np.flatnonzero(np.diff(grid.centres) > 1.5 * grid.length) + 1
@@ -131,11 +132,22 @@ def _counts(
 
 def _relative_mass_error(bounds: CellBounds, length: float, n_points: int) -> NDArray[np.float64]:
     """(cell,) bound on the relative error of the integrals of g over a cell's pieces."""
-    one, two, three, four = bounds.first, bounds.second, bounds.third, bounds.fourth
-    fourth = four + 4 * one * three + 3 * two**2 + 6 * one**2 * two + one**4
     # The largest g of a cell divided by the smallest is at most exp(length |L'|).
-    of_rule = 49 / 2160 * (length / (n_points - 1)) ** 4 * fourth * np.exp(np.minimum(length * one, 100))
-    return of_rule + 1.5 * bounds.value_error
+    ratio = np.exp(np.minimum(length * bounds.first, 100))
+    of_rule = 863 / 60480 * (length / (n_points - 1)) ** 6 * bounds.sixth_of_density * ratio
+    return of_rule + 2.4 * bounds.value_error  # the absolute weights of a rule add up to at most 2.35
+
+
+@cache
+def _integral_weights(n_points: int) -> NDArray[np.float64]:
+    """(interval, point) weights of the values at equidistant points in the integral between two neighbours."""
+    weights = np.zeros((n_points - 1, n_points))
+    for interval in range(n_points - 1):
+        first = min(max(interval - 2, 0), n_points - 6)
+        pair = interval - first
+        rule = INTEGRALS[pair] if pair <= 2 else INTEGRALS[4 - pair][::-1]
+        weights[interval, first : first + 6] = rule / 1440
+    return weights
 
 
 def _below(positions: NDArray[np.float64], x: float, wide: WideNormal) -> float:

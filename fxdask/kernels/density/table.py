@@ -206,13 +206,24 @@ def _derivative_bounds(mean: NDArray[np.float64], worst: NDArray[np.float64], n_
     dropped = n_samples * exp(-0.5 * (((FARTHEST + 0.5) * STEP - half) ** 2 - (REACH + STEP) ** 2))
     rounding = ROUNDING + 32 * n_samples * np.finfo(np.float64).eps
     slope = half * second
+    of_residual = [1.0, slope, second, np.sqrt(second * fourth), fourth, np.sqrt(fourth * worst[:, 6]), worst[:, 6]]
+    of_parabola = _parabola_derivatives(np.abs(mean) + half)
     return CellBounds(
         value_error=of_taylor / (1 - np.minimum(of_taylor, 0.5)) + dropped + rounding,
         first=np.abs(mean) + half + slope,
         second=np.maximum(1.0, second),
         third=np.sqrt(second * fourth) + 3 * second * slope + 2 * slope**3,
         fourth=fourth_derivative_bound(second, fourth, half),
+        sixth_of_density=np.sum([comb(6, j) * of_parabola[6 - j] * of_residual[j] for j in range(7)], axis=0),
     )
+
+
+def _parabola_derivatives(slope: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Bound on |m - x| -> bounds on the derivatives of order 0 to 6 of exp(m x - x^2 / 2), divided by itself."""
+    found = [np.ones_like(slope), slope]
+    for order in range(1, 6):
+        found.append(slope * found[order] + order * found[order - 1])
+    return found
 
 
 def _node_sums(
