@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.brackets import Brackets, StreamedRows, bracket, bracket_all
+from fxdask.kernels.brackets import Brackets, bracket, bracket_all
 from fxdask.kernels.statistics import BracketedStatistics, ClassStatistics, bracketed_statistics, sorted_classes
+from fxdask.kernels.streamed_rows import StreamedRows
 from fxdask.planning.fit_plan import BRACKET_SLACK
 from fxdask.sizes import row_ranges
 from fxdask.tasks.cache import job_cache
