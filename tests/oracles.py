@@ -393,3 +393,25 @@ def feature_importances(correlations):
     squares = [math.fsum(r**2 for r in column if r > 0) for column in np.transpose(correlations)]
     total = math.fsum(squares)
     return [value / total if total else 1 / len(squares) for value in squares]
+
+
+def pairwise_scores(location, spread, priors, tolerance, criterion):
+    """(class, node) location and spread -> (class, node) scores, one ordered pair of classes after another.
+
+    The same operations on float64 as the formulas, so that every bit of a result can be compared.
+    """
+    scores = np.full(location.shape, np.inf)
+    for k in range(len(location)):
+        for j in range(len(location)):
+            if j == k:
+                continue
+            difference, variance = location[k] - location[j], spread[k] ** 2 + spread[j] ** 2
+            constant = np.where(np.abs(difference) > np.maximum(tolerance[k], tolerance[j]), np.inf, -np.inf)
+            score = np.divide(difference**2, variance, out=constant, where=variance > 0)
+            if criterion == "extended_fisher":
+                share = np.divide(2 * spread[k] ** 2, variance, out=np.zeros_like(variance), where=variance > 0)
+                log_share = np.log(share, out=np.full_like(share, -np.inf), where=share > 0)
+                threshold = log_share + 2 * np.log(priors[j] / priors[k])
+                score = np.subtract(score, threshold, out=np.full_like(score, -np.inf), where=score > -np.inf)
+            scores[k] = np.minimum(scores[k], score)
+    return scores

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Protocol, Self
 
@@ -9,8 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.sums import ExactSums
+from fxdask.sizes import row_ranges
 
-__all__ = ["Ordered", "SortedRows"]
+__all__ = ["Ordered", "SortedRows", "row_groups"]
+
+
+def row_groups(n_rows: int, n_values: int, bytes_at_a_time: int) -> list[slice]:
+    """Slices of nearly equal numbers of rows of float32 values, each of which fits into these bytes."""
+    n_groups = math.ceil(n_rows / max(1, bytes_at_a_time // (4 * n_values)))
+    return [slice(*edges) for edges in row_ranges(n_rows, math.ceil(n_rows / n_groups))]
 
 
 class Ordered(Protocol):

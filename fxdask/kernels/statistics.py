@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.brackets import BracketedRows
-from fxdask.kernels.order_statistics import Ordered, SortedRows
+from fxdask.kernels.order_statistics import Ordered, SortedRows, row_groups
 from fxdask.kernels.projection import ColumnValues
 from fxdask.kernels.scratch import Scratch
-from fxdask.sizes import row_ranges
+from fxdask.kernels.streamed_rows import BracketedRows, WholeRows
 
 __all__ = [
     "LOCATIONS",
@@ -25,7 +24,6 @@ __all__ = [
     "bracketed_statistics",
     "class_statistics",
     "node_tolerance",
-    "row_groups",
     "sorted_classes",
     "spread_with_fallback",
 ]
@@ -102,24 +100,28 @@ def class_statistics(
 
 
 def bracketed_statistics(
-    classes: Sequence[BracketedRows], tolerance: NDArray[np.float64], location: str, spread: str
+    classes: Sequence[BracketedRows | WholeRows], tolerance: NDArray[np.float64], location: str, spread: str
 ) -> BracketedStatistics:
-    """What the brackets of each class tell -> (class, node) location and spread, as far as they can."""
+    """All values or the brackets of each class -> (class, node) location and spread, as far as they are known."""
     result = ClassStatistics.empty(*tolerance.shape)
-    for k, ordered in enumerate(classes):
-        result.location[k] = LOCATIONS[location](ordered)
-        result.spread[k], result.source[k] = spread_with_fallback(ordered, spread, tolerance[k])
-    missed, without_moments = (
-        np.any([getattr(ordered.stream, what) for ordered in classes], axis=0) for what in ("missed", "without_moments")
-    )
+    missed, without_moments = np.zeros((2, tolerance.shape[1]), bool)
+    for k, of_class in enumerate(classes):
+        for rows, ordered in of_class.groups():
+            result.location[k, rows] = LOCATIONS[location](ordered)
+            result.spread[k, rows], result.source[k, rows] = spread_with_fallback(ordered, spread, tolerance[k, rows])
+        missed |= of_class.missed
+        without_moments |= of_class.without_moments
     return BracketedStatistics(result, missed, without_moments & ~missed)
 
 
 def sorted_classes(
-    projected: ColumnValues, scratch: Scratch, bytes_at_a_time: int = BYTES_PER_ROW_GROUP
+    projected: ColumnValues,
+    scratch: Scratch,
+    bytes_at_a_time: int = BYTES_PER_ROW_GROUP,
+    classes: Iterable[int] | None = None,
 ) -> Iterator[tuple[int, slice, SortedRows]]:
     """(node, column) values -> class, rows, sorted values; few rows at a time, so that they stay in the CPU cache."""
-    for k in range(len(projected.runs)):
+    for k in range(len(projected.runs)) if classes is None else classes:
         count = projected.count(k)
         if count == 0:
             continue
@@ -127,12 +129,6 @@ def sorted_classes(
             values = projected.gather(k, rows, scratch("class values", (rows.stop - rows.start, count)))
             values.sort(axis=1)
             yield k, rows, SortedRows(values)
-
-
-def row_groups(n_rows: int, n_values: int, bytes_at_a_time: int) -> list[slice]:
-    """Slices of nearly equal numbers of rows of float32 values, each of which fits into these bytes."""
-    n_groups = math.ceil(n_rows / max(1, bytes_at_a_time // (4 * n_values)))
-    return [slice(*edges) for edges in row_ranges(n_rows, math.ceil(n_rows / n_groups))]
 
 
 def _median(ordered: Ordered) -> NDArray[np.float64]:

@@ -110,13 +110,15 @@ class ExactSums:
             total[deep] = [math.fsum(part[row] for part in self._sums) for row in deep]
         return total
 
-    def parts(self, row: int) -> list[float]:
-        """Numbers whose exact sum is the sum of the row."""
-        return [float(part[row]) for part in self._sums]
+    def parts(self, rows: NDArray[np.intp] | slice = ALL) -> NDArray[np.float64]:
+        """(row, part) numbers whose exact sums are the sums of these rows."""
+        if not self._sums:
+            return np.zeros((len(self._bounds[0][rows]), 1))
+        return np.stack([part[rows] for part in self._sums], axis=1)
 
     def fractions(self) -> list[Fraction]:
         """(row,) the exact sums."""
-        return [sum(map(Fraction, self.parts(row)), Fraction()) for row in range(len(self._bounds[0]))]
+        return [sum(map(Fraction, of_row), Fraction()) for of_row in self.parts().tolist()]
 
 
 def _few_rows(terms: NDArray[np.floating], rows: slice) -> Iterator[tuple[slice, slice]]:

@@ -34,6 +34,7 @@ BYTES_PER_TABLE = 2**17  # of a density without far outliers; with outliers up t
 STREAMING_SCRATCH = 8 * MIB
 BRACKET_SLACK = 5.0
 """Half width of a bracket in standard deviations of a sampled quantile; one bracket in a million misses."""
+MOST_IN_BRACKETS = 0.75  # share of a class's values; beyond it, keeping all is faster and needs little more memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,23 +217,27 @@ class FitPlan(FitSize):
         in_pass = min(rows, self.nodes_per_pass)
         in_product = min(rows, -(-in_pass // self.tile.nodes) * self.tile.nodes + self._misaligned_rows)
         probed, streamed = in_pass * (sum(self.probe_counts) + LANES), in_product * (self.samples_per_chunk + LANES)
-        return 4 * max(probed, streamed) + self.kept_bytes_per_node * in_pass + STREAMING_SCRATCH
+        return 4 * max(probed, streamed) + 4 * sum(self.kept_counts) * in_pass + STREAMING_SCRATCH
 
     @property
-    def kept_bytes_per_node(self) -> int:
-        """Bytes of the values in the five brackets of a default fit, for nearly normal projections."""
-        in_brackets = 0
+    def kept_counts(self) -> tuple[int, ...]:
+        """Values of each class that a pass keeps of a node: all, or those in the five brackets of a default fit.
+
+        A class has no brackets if they would hold most of its values. The estimate is for nearly normal projections.
+        """
+        kept = []
         for count, probes in zip(self.class_counts, self.probe_counts, strict=True):
             # A bracket reaches BRACKET_SLACK standard deviations to each side, each at most 1/2 / sqrt(probes);
             # the brackets of the quartiles nearly coincide with those of median -+ MAD.
-            share = 3.6 * BRACKET_SLACK / max(1, isqrt(probes))
-            in_brackets += count if share >= 1 else int(count * share)
-        return 4 * in_brackets
+            # The last term is the error of counts of few probes.
+            share = 3.6 * BRACKET_SLACK / max(1, isqrt(probes)) + 64 / max(1, probes)
+            kept.append(count if share >= MOST_IN_BRACKETS else int(count * share))
+        return tuple(kept)
 
     @property
     def pass_bytes(self) -> int:
-        """Bytes of bracketed values that one pass may keep."""
-        return self.kept_bytes_per_node * self.nodes_per_pass
+        """Bytes of the values that one pass may keep."""
+        return 4 * sum(self.kept_counts) * self.nodes_per_pass
 
     @property
     def bytes_read(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from operator import lt
 
 from fxdask.errors import InvalidInputError, MemoryPlanError
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
@@ -155,21 +156,29 @@ def _chunks_and_passes(plan: FitPlan, most: int) -> Iterator[tuple[int, int]]:
 
     A part of a tile costs as much multiplication as the whole tile, so smaller chunks are tried first.
     """
-    per_tile = plan.tile.nodes
-    tiles_in_chunk, fewest_tiles = (
-        max(1, plan.n_classes * per_class // plan.tile.samples)
-        for per_class in (SAMPLES_PER_CLASS_AND_CHUNK, FEWEST_SAMPLES_PER_CLASS_AND_CHUNK)
-    )
-    while True:
-        chunk = min(tiles_in_chunk * plan.tile.samples, plan.n_samples)
+    per_tile, chunks = plan.tile.nodes, _chunks(plan)
+    for chunk in chunks:
         tiles = max(1, most // per_tile)
         while tiles:
             yield chunk, min(tiles * per_tile, plan.n_nodes)
             tiles = min(tiles - 1, tiles * 15 // 16)
-        if tiles_in_chunk == fewest_tiles:
-            break
-        tiles_in_chunk = max(fewest_tiles, tiles_in_chunk // 2)
     part = per_tile // 2
     while part >= LANES:
-        yield chunk, part
+        for chunk in chunks:
+            yield chunk, part
         part //= 2
+
+
+def _chunks(plan: FitPlan) -> list[int]:
+    """Samples per chunk to try, many first: whole tiles, with enough samples of every class that has brackets."""
+    kept = replace(plan, samples_per_chunk=plan.tile.samples).kept_counts
+    with_brackets = max(1, sum(map(lt, kept, plan.class_counts)))
+    tiles, fewest_tiles = (
+        max(1, with_brackets * per_class // plan.tile.samples)
+        for per_class in (SAMPLES_PER_CLASS_AND_CHUNK, FEWEST_SAMPLES_PER_CLASS_AND_CHUNK)
+    )
+    counts = [tiles]
+    while tiles > fewest_tiles:
+        tiles = max(fewest_tiles, tiles // 2)
+        counts.append(tiles)
+    return [min(tiles * plan.tile.samples, plan.n_samples) for tiles in counts]

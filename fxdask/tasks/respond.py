@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fxdask.kernels.density.bandwidth import bandwidth_floor, bandwidths
 from fxdask.kernels.density.binned import densities
 from fxdask.kernels.density.exact import log_density
-from fxdask.kernels.order_statistics import SortedRows
+from fxdask.kernels.order_statistics import SortedRows, row_groups
 from fxdask.kernels.scratch import Scratch
-from fxdask.kernels.statistics import row_groups, sorted_classes, spread_with_fallback
+from fxdask.kernels.statistics import sorted_classes, spread_with_fallback
 from fxdask.sizes import NodeBlock
 from fxdask.store.model import ModelStore
 from fxdask.store.sources import Source

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.brackets import Brackets, StreamedRows, bracket, bracket_all
+from fxdask.kernels.brackets import Brackets, bracket, bracket_all
 from fxdask.kernels.statistics import BracketedStatistics, ClassStatistics, bracketed_statistics, sorted_classes
+from fxdask.kernels.streamed_rows import StreamedRows, WholeRows
 from fxdask.planning.fit_plan import BRACKET_SLACK
 from fxdask.sizes import row_ranges
 from fxdask.tasks.cache import job_cache
@@ -59,17 +60,21 @@ class _Pass:
 
     def brackets(self, rows: NDArray[np.intp], slack: float | None) -> list[Brackets]:
         """Brackets of the order statistics of these columns, class by class; without slack they hold every value."""
-        counts = self.job.plan.class_counts
-        if slack is None or self.job.probe_codes is None:
-            return [bracket_all(len(rows), count) for count in counts]
-        probed = self.columns.probed(rows)
-        found: list[list[Brackets]] = [[] for _ in counts]
-        for k, _, ordered in sorted_classes(probed, job_cache(self.job).scratch, BYTES_PER_ROW_GROUP):
-            found[k].append(bracket(ordered.values, counts[k], slack))
-        return [Brackets.joined(parts) for parts in found]
+        counts, kept = self.job.plan.class_counts, self.job.plan.kept_counts
+        found = [bracket_all(len(rows), count) for count in counts]
+        with_brackets = [k for k in range(len(counts)) if kept[k] < counts[k]]
+        if slack is None or self.job.probe_codes is None or not with_brackets:
+            return found
+        parts: dict[int, list[Brackets]] = {k: [] for k in with_brackets}
+        scratch = job_cache(self.job).scratch
+        for k, _, ordered in sorted_classes(self.columns.probed(rows), scratch, BYTES_PER_ROW_GROUP, with_brackets):
+            parts[k].append(bracket(ordered.values, counts[k], slack))
+        for k, of_class in parts.items():
+            found[k] = Brackets.joined(of_class)
+        return found
 
     def rows_that_fit(self, brackets: list[Brackets]) -> int:
-        """How many columns, at least one, have bracketed values that fit into the memory of a pass."""
+        """How many columns, at least one, have kept values that fit into the memory of a pass."""
         per_row = 4 * sum(of_class.room for of_class in brackets)
         return max(1, self.job.plan.pass_bytes // max(1, per_row))
 
@@ -77,12 +82,17 @@ class _Pass:
         """(class, column) location and spread, and (column,) flags of the columns to repeat."""
         job, bounds = self.job, self.columns.bounds(rows)
         trimmed_sums = job.location == "interquartile_mean"
-        streams = [
-            StreamedRows(of_class, count, trimmed_sums=trimmed_sums, moments=moments, bounds=bounds)
-            for of_class, count in zip(brackets, job.plan.class_counts, strict=True)
-        ]
+        streams: dict[int, StreamedRows] = {}
+        whole: dict[int, WholeRows] = {}
+        for k, (of_class, count) in enumerate(zip(brackets, job.plan.class_counts, strict=True)):
+            if of_class.room == count:
+                whole[k] = WholeRows(len(rows), count)
+            else:
+                streams[k] = StreamedRows(of_class, count, trimmed_sums=trimmed_sums, moments=moments, bounds=bounds)
         for chunk in self.columns.chunks(rows):
-            for k, some, ordered in sorted_classes(chunk, job_cache(job).scratch, BYTES_PER_ROW_GROUP):
+            for k, all_values in whole.items():
+                all_values.absorb(chunk, k)
+            for k, some, ordered in sorted_classes(chunk, job_cache(job).scratch, BYTES_PER_ROW_GROUP, streams):
                 streams[k].absorb(some, ordered.values)
-        settled = [stream.settle() for stream in streams]
+        settled = [whole[k] if k in whole else streams[k].settle() for k in range(len(brackets))]
         return bracketed_statistics(settled, self.columns.tolerance[:, rows], job.location, job.spread)

@@ -2,6 +2,7 @@
 
 import click
 
+from benchmarks.classes import classes
 from benchmarks.density import density
 from benchmarks.fit import fit
 from benchmarks.labels import labels
@@ -15,6 +16,7 @@ def benchmarks() -> None:
     """Measure fxdask. Every figure is a ratio within one run, so that machines can be compared."""
 
 
+benchmarks.add_command(classes)
 benchmarks.add_command(density)
 benchmarks.add_command(fit)
 benchmarks.add_command(labels)

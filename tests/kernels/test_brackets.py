@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fxdask.kernels.brackets import StreamedRows, bracket, bracket_all, probe_indices
+from fxdask.kernels.brackets import bracket, bracket_all, probe_indices
 from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.statistics import LOCATIONS, SPREADS, bracketed_statistics, spread_with_fallback
+from fxdask.kernels.streamed_rows import StreamedRows
 
 any_float = st.floats(-(2.0**60), 2.0**60, width=32).map(np.float32)
 few_values = st.sampled_from([-1.0, -0.0, 0.0, 1e-45, -1e-45, 0.5, 3.0]).map(np.float32)

@@ -88,6 +88,21 @@ def test_more_memory_never_means_more_reading(megabytes, more):
     assert much.bytes_read <= 1.02 * little.bytes_read
 
 
+def test_a_class_whose_brackets_would_hold_most_values_is_kept_whole():
+    def planned(counts):
+        resources = Resources(limit=512 * MIB, baseline=140 * MIB, threads=1)
+        return plan_fit(sized(2_000, 20, counts, 1), samples=SampleFacts(in_memory=False), resources=resources)
+
+    few, many, unequal = planned((100_000,) * 2), planned((2_000,) * 100), planned((300_000, 5_000))
+    assert all(0 < kept < count / 4 for kept, count in zip(few.kept_counts, few.class_counts, strict=True))
+    assert many.kept_counts == many.class_counts
+    assert unequal.kept_counts[0] < 100_000
+    assert unequal.kept_counts[1] == 5_000
+    for plan in (few, many, unequal):
+        assert plan.is_streamed
+        assert plan.pass_bytes == 4 * sum(plan.kept_counts) * plan.nodes_per_pass
+
+
 def test_a_plan_prints_a_table_and_returns_numbers():
     resources = Resources(limit=512 * MIB, baseline=140 * MIB, threads=1, processes=2)
     facts = SampleFacts(in_memory=False, probes_in_memory=False)

@@ -81,6 +81,17 @@ def test_no_fit_task_uses_more_memory_than_planned(
     assert MIB < max(peaks) <= plan.task_bytes
 
 
+def test_many_classes_use_no_more_memory_than_planned(peaks, tmp_path):
+    X, y = samples("numpy", (60_000, 20), np.float32, tmp_path), np.arange(60_000) % 80
+    clf = FisherNetworkClassifier(400, 1, memory_limit=int((resident_bytes() + 75 * MIB) / 0.6))
+    plan = clf.plan(X, y)
+    assert plan.is_streamed
+    assert plan.kept_counts == plan.class_counts
+    clf.fit(X, y)
+    assert len(peaks) == plan.n_blocks
+    assert MIB < max(peaks) <= plan.task_bytes
+
+
 @pytest.mark.parametrize(
     ("kind", "shape", "dtype", "normalize", "parameters"),
     [

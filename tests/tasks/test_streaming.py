@@ -135,6 +135,17 @@ def test_sorted_samples_need_no_repeats(many):
     assert_same(clf, FisherNetworkClassifier(50, 5).fit(X, y))
 
 
+def test_many_classes_are_streamed_without_brackets_and_give_the_same_model(many):
+    X, y = many[0], np.arange(len(many[0])) % 50
+    X = X + (y % 7)[:, None] * X.std()
+    clf = FisherNetworkClassifier(N_NODES, 1, memory_limit=tight(40))
+    plan = clf.plan(X, y)
+    assert plan.is_streamed
+    assert plan.kept_counts == plan.class_counts
+    assert_same(clf.fit(X, y), FisherNetworkClassifier(N_NODES, 1).fit(X, y))
+    assert clf.fit_info_["passes"] == plan.passes
+
+
 def test_too_little_memory_is_refused_with_both_numbers(many):
     with pytest.raises(
         MemoryPlanError,
@@ -152,7 +163,7 @@ def test_keeping_all_projections_is_refused_if_values_must_be_streamed(many, tmp
     assert not (tmp_path / "model.zarr").exists()
 
 
-@settings(max_examples=25)
+@settings(max_examples=50)
 @given(
     seed=st.integers(0, 999),
     n_samples=st.integers(40, 3_000),
@@ -164,9 +175,10 @@ def test_keeping_all_projections_is_refused_if_values_must_be_streamed(many, tmp
     estimators=st.sampled_from([("interquartile_mean", "mad"), ("median", "iqr"), ("mean", "std")]),
     ties=st.booleans(),
     kind=st.sampled_from([ProjectedNodes, FeatureColumns]),
+    kept=st.sampled_from(["in brackets", "all", "all of some classes"]),
 )
 def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
-    seed, n_samples, n_classes, chunk_tiles, per_pass, start, slacks, estimators, ties, kind
+    seed, n_samples, n_classes, chunk_tiles, per_pass, start, slacks, estimators, ties, kind, kept
 ):
     """Some slacks are too small on purpose, so that brackets miss and rows are repeated."""
     rng = np.random.default_rng(seed)
@@ -203,7 +215,14 @@ def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
     )
     block = plan.block(1) if start else plan.block(0)
     counters = TaskCounters()
-    got = streamed_statistics(job, kind(job, X, block, counters, X[chosen]), counters, slacks)
+    kept_counts = {
+        "in brackets": tuple(count - 1 for count in counts),
+        "all": counts,
+        "all of some classes": tuple(count - k % 2 for k, count in enumerate(counts)),
+    }[kept]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FitPlan, "kept_counts", property(lambda _: kept_counts))
+        got = streamed_statistics(job, kind(job, X, block, counters, X[chosen]), counters, slacks)
     columns = kind(job, X, block, TaskCounters())
     want = class_statistics(columns.all_values(), columns.tolerance, location, spread)
     assert got.location.tobytes() == want.location.tobytes()

@@ -7,30 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from fxdask.kernels.criteria.base import Criterion, Measurements, Need, Scores
+from fxdask.sizes import row_ranges
 
-__all__ = ["EXTENDED_FISHER", "FISHER", "extended_fisher", "fisher", "fisher_ratio", "threshold"]
+__all__ = ["EXTENDED_FISHER", "FISHER", "extended_fisher", "fisher"]
 
-
-def fisher_ratio(location: Scores, spread: Scores, k: int, j: int, tolerance: Scores) -> Scores:
-    """(class, column) location and spread, two classes -> (column,) F; -inf where both classes are the same constant.
-
-    ``F = (mu_k - mu_j)^2 / (sigma_k^2 + sigma_j^2)``
-    """
-    difference = location[k] - location[j]
-    variance = spread[k] ** 2 + spread[j] ** 2
-    if_constant = np.where(np.abs(difference) > np.maximum(tolerance[k], tolerance[j]), np.inf, -np.inf)
-    return np.divide(difference**2, variance, out=if_constant, where=variance > 0)
-
-
-def threshold(spread: Scores, priors: Scores, k: int, j: int) -> Scores:
-    """(class, column) spread, (class,) priors -> (column,) T of class k against class j; -inf where sigma_k is 0.
-
-    ``T = 2 ln( sqrt(2 sigma_k^2 / (sigma_k^2 + sigma_j^2)) P_j / P_k )``
-    """
-    variance = spread[k] ** 2 + spread[j] ** 2
-    share = np.divide(2 * spread[k] ** 2, variance, out=np.zeros_like(variance), where=variance > 0)
-    log_share = np.log(share, out=np.full_like(share, -np.inf), where=share > 0)
-    return log_share + 2 * np.log(priors[j] / priors[k])
+VALUES_AT_A_TIME = 3 * 2**12  # 96 KiB: they stay in the CPU cache, and malloc reuses memory instead of mapping it anew
 
 
 def extended_fisher(measured: Measurements) -> Scores:
@@ -39,35 +20,76 @@ def extended_fisher(measured: Measurements) -> Scores:
     ``D^{k|j} = F_kj - T^{k|j}``; larger is better. D > 0 where, on average over the samples of the
     class, its own density is larger than that of the other class.
     """
-    statistics = measured.statistics
 
-    def divergence(k: int, j: int) -> Scores:
-        ratio = fisher_ratio(statistics.location, statistics.spread, k, j, measured.tolerance)
-        # If both classes are the same constant, F and T are both -inf; D must be -inf too, not NaN.
-        default = np.full_like(ratio, -np.inf)
-        subtracted = threshold(statistics.spread, measured.priors, k, j)
-        return np.subtract(ratio, subtracted, out=default, where=ratio > -np.inf)
+    def divergences(location: Scores, square: Scores, k: int, others: slice) -> Scores:
+        variance = square[k] + square[others]
+        result = _fisher_ratio(location, variance, k, others)
+        result -= _threshold(square, variance, measured.priors, k, others)
+        return result
 
-    return _minimum_over_other_classes(divergence, *statistics.location.shape)
+    return _minimum_over_other_classes(divergences, measured)
 
 
 def fisher(measured: Measurements) -> Scores:
     """Measurements -> (class, column) F, the minimum over the other classes."""
-    statistics = measured.statistics
 
-    def ratio(k: int, j: int) -> Scores:
-        return fisher_ratio(statistics.location, statistics.spread, k, j, measured.tolerance)
+    def ratios(location: Scores, square: Scores, k: int, others: slice) -> Scores:
+        return _fisher_ratio(location, square[k] + square[others], k, others)
 
-    return _minimum_over_other_classes(ratio, *statistics.location.shape)
+    return _minimum_over_other_classes(ratios, measured)
 
 
-def _minimum_over_other_classes(score: Callable[[int, int], Scores], n_classes: int, n_columns: int) -> Scores:
-    scores = np.full((n_classes, n_columns), np.inf)
-    for k in range(n_classes):
-        for j in range(n_classes):
-            if j != k:
-                np.minimum(scores[k], score(k, j), out=scores[k])
-    return scores
+def _fisher_ratio(location: Scores, variance: Scores, k: int, others: slice) -> Scores:
+    """(class, column) location, (other class, column) variance of both classes -> (other class, column) F.
+
+    ``F = (mu_k - mu_j)^2 / (sigma_k^2 + sigma_j^2)``
+    """
+    ratio = location[k] - location[others]
+    ratio *= ratio
+    ratio /= variance
+    return ratio
+
+
+def _threshold(square: Scores, variance: Scores, priors: Scores, k: int, others: slice) -> Scores:
+    """(class, column) sigma^2, (other class, column) variance of both classes -> (other class, column) T.
+
+    ``T = 2 ln( sqrt(2 sigma_k^2 / (sigma_k^2 + sigma_j^2)) P_j / P_k )``
+    """
+    share = 2 * square[k] / variance
+    log_share = np.log(share, out=share)
+    log_share += 2 * np.log(priors[others] / priors[k])[:, None]
+    return log_share
+
+
+@np.errstate(divide="ignore", invalid="ignore")
+def _minimum_over_other_classes(
+    scores: Callable[[Scores, Scores, int, slice], Scores], measured: Measurements
+) -> Scores:
+    """Scores of a class against others -> (class, column) minimum, from few others at a time."""
+    location, square = measured.statistics.location, measured.statistics.spread**2
+    n_classes, n_columns = location.shape
+    lowest = np.full((n_classes, n_columns), np.inf)
+    constant = square == 0
+    both_constant = (constant & (np.count_nonzero(constant, axis=0) > 1)).any(axis=1).tolist()
+    for first, last in row_ranges(n_classes, max(1, VALUES_AT_A_TIME // max(1, n_columns))):
+        others = slice(first, last)
+        for k in range(n_classes):
+            if first == k == last - 1:
+                continue
+            of_pairs = scores(location, square, k, others)
+            if both_constant[k]:
+                _compare_constants(of_pairs, measured, square, k, others)
+            if first <= k < last:
+                of_pairs[k - first] = np.inf
+            np.minimum(lowest[k], np.minimum.reduce(of_pairs, axis=0), out=lowest[k])
+    return lowest
+
+
+def _compare_constants(of_pairs: Scores, measured: Measurements, square: Scores, k: int, others: slice) -> None:
+    """Set the (other class, column) score of classes that are both constant: inf if they differ, else -inf."""
+    location, tolerance = measured.statistics.location, measured.tolerance
+    apart = np.abs(location[k] - location[others]) > np.maximum(tolerance[k], tolerance[others])
+    np.copyto(of_pairs, np.where(apart, np.inf, -np.inf), where=(square[k] == 0) & (square[others] == 0))
 
 
 EXTENDED_FISHER = Criterion(

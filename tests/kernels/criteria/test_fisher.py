@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import norm
 
+from fxdask.kernels.criteria import fisher
 from fxdask.kernels.criteria.base import Measurements
-from fxdask.kernels.criteria.fisher import fisher_ratio, threshold
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.statistics import ClassStatistics
 
@@ -44,6 +44,27 @@ def test_scores_equal_the_oracle(n_classes, n_nodes, criterion, data):
     np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-13)
 
 
+@given(
+    shape=st.tuples(st.integers(2, 9), st.integers(1, 40)),
+    zeros=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    locations_from=st.sampled_from([np.array([-1.0, 0.0, 1e-7, 1.0]), None]),
+    at_a_time=st.integers(1, 200),
+    seed=st.integers(0, 999),
+)
+def test_scores_equal_those_of_one_pair_after_another_bit_by_bit(shape, zeros, locations_from, at_a_time, seed):
+    rng = np.random.default_rng(seed)
+    spread = rng.choice([1e-40, 0.3, 1.0, 1e30], shape) * rng.choice([1.0, rng.uniform(0.5, 2)], shape)
+    spread[rng.random(shape) < zeros] = 0
+    location = rng.standard_normal(shape) if locations_from is None else rng.choice(locations_from, shape)
+    prior = rng.dirichlet(np.ones(shape[0]))
+    tolerance = rng.choice([0.0, 1e-6, 0.5], shape)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fisher, "VALUES_AT_A_TIME", at_a_time)
+        for criterion in CRITERIA:
+            got = score(criterion, location, spread, prior, tolerance)
+            assert got.tobytes() == oracles.pairwise_scores(location, spread, prior, tolerance, criterion).tobytes()
+
+
 @given(mu_0=st.floats(-3, 3), mu_1=st.floats(-3, 3), s_0=st.floats(0.2, 3), s_1=st.floats(0.2, 3), p_0=priors)
 def test_the_sign_agrees_with_numerical_integration_of_assumption_2(mu_0, mu_1, s_0, s_1, p_0):
     """P_k E_k[p(x|C_k)] > P_j E_k[p(x|C_j)], with the expectations integrated numerically."""
@@ -61,9 +82,9 @@ def test_the_sign_agrees_with_numerical_integration_of_assumption_2(mu_0, mu_1, 
 
 
 def test_the_extended_criterion_separates_by_variance_where_the_means_are_equal():
-    divergence = score("extended_fisher", [[1.0], [1.0]], [[0.5], [3.0]], [0.5, 0.5], [[0.0], [0.0]])[:, 0]
-    ratio = fisher_ratio(np.ones((2, 1)), np.array([[0.5], [3.0]]), 0, 1, np.zeros((2, 1)))
-    assert ratio[0] == 0
+    measured = ([[1.0], [1.0]], [[0.5], [3.0]], [0.5, 0.5], [[0.0], [0.0]])
+    divergence = score("extended_fisher", *measured)[:, 0]
+    assert score("fisher", *measured).tolist() == [[0], [0]]
     assert divergence[0] == pytest.approx(-math.log(2 * 0.25 / 9.25))
     assert divergence[0] > 0 > divergence[1]
 
@@ -80,7 +101,8 @@ def test_scores_with_constant_classes_are_defined():
 
 
 def test_a_class_with_a_small_prior_has_a_larger_threshold():
-    spread = np.ones((2, 1))
-    rare, common = (threshold(spread, np.array([p, 1 - p]), 0, 1)[0] for p in (0.1, 0.9))
+    """Where the locations are equal, F is 0 and D is -T."""
+    equal = np.ones((2, 1))
+    rare, common = (-score("extended_fisher", equal, equal, [p, 1 - p], 0 * equal)[0, 0] for p in (0.1, 0.9))
     assert rare == pytest.approx(2 * math.log(9))
     assert common == pytest.approx(-2 * math.log(9))
