@@ -7,15 +7,18 @@ from typing import Any
 from fxdask.errors import MemoryPlanError
 from fxdask.estimators.classifier import FisherNetworkClassifier
 from fxdask.estimators.loading import load
+from fxdask.estimators.reporting import report
 from fxdask.estimators.scoring import batch_score
 from fxdask.execution.connection import connected
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.planning.fit_plan import FitPlan
+from fxdask.workflows.evaluate import Evaluation
 from fxdask.workflows.score import BatchScores
 
 __all__ = [
     "CRITERIA",
     "BatchScores",
+    "Evaluation",
     "FisherNetworkClassifier",
     "FitPlan",
     "MemoryPlanError",
@@ -24,6 +27,7 @@ __all__ = [
     "batch_score",
     "connected",
     "load",
+    "report",
     "reproduce",
 ]
 

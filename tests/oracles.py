@@ -415,3 +415,32 @@ def pairwise_scores(location, spread, priors, tolerance, criterion):
                 score = np.subtract(score, threshold, out=np.full_like(score, -np.inf), where=score > -np.inf)
             scores[k] = np.minimum(scores[k], score)
     return scores
+
+
+def evaluation(log_scores, truth, classes, n_bins=20):
+    """(sample, class) ln y, true labels, classes -> accuracy, confusion counts, log loss, reliability bins, ln sum y.
+
+    A label that is not a class is never right, and has no log loss. The log loss is NaN if no label is a class.
+    """
+    classes, found = list(classes), []
+    for row, label in zip(log_scores, truth, strict=True):
+        top = max(row)
+        total = top + math.log(math.fsum(math.exp(value - top) for value in row))
+        predicted = max(range(len(row)), key=lambda k: row[k])  # the first of equals
+        confidence = math.exp(row[predicted] - total)
+        loss = total - row[classes.index(label)] if label in classes else None
+        found.append((label, classes[predicted], confidence, loss, total))
+    confusion, bins, losses = {}, [[] for _ in range(n_bins)], []
+    for label, predicted, confidence, loss, _ in found:
+        confusion[label, predicted] = confusion.get((label, predicted), 0) + 1
+        bins[min(n_bins - 1, math.floor(confidence * n_bins))].append((confidence, label == predicted))
+        losses += [] if loss is None else [loss]
+    gaps = [abs(sum(right for _, right in members) - math.fsum(sure for sure, _ in members)) for members in bins]
+    return {
+        "accuracy": sum(label == predicted for label, predicted, *_ in found) / len(found),
+        "confusion": confusion,
+        "log_loss": math.fsum(losses) / len(losses) if losses else math.nan,
+        "calibration_error": math.fsum(gaps) / len(found),
+        "bins": bins,
+        "score_samples": [total for *_, total in found],
+    }

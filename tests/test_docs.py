@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
     [
         "fxdask.estimators.classifier",
         "fxdask.estimators.loading",
+        "fxdask.estimators.reporting",
         "fxdask.estimators.scoring",
         "fxdask.execution.connection",
         "fxdask.experiment.reproduce",
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parent.parent
         "fxdask.planning.fit_search",
         "fxdask.planning.score_plan",
         "fxdask.store.retry",
+        "fxdask.workflows.evaluate",
         "fxdask.workflows.score",
     ],
 )

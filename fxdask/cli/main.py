@@ -11,6 +11,7 @@ import click
 from fxdask import __version__
 from fxdask.cli.fit import fit
 from fxdask.cli.info import info
+from fxdask.cli.report import report
 from fxdask.cli.reproduce import reproduce
 from fxdask.cli.score import score
 from fxdask.cli.verify import verify
@@ -25,7 +26,7 @@ def cli() -> None:
     """Fit, score and inspect random-projection, kernel-density classifiers in Zarr stores."""
 
 
-for command in (fit, score, info, verify, reproduce):
+for command in (fit, score, info, verify, report, reproduce):
     cli.add_command(command)
 
 

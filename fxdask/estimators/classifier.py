@@ -25,8 +25,10 @@ from fxdask.kernels.scorer import class_probabilities, log_likelihood
 from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.kernels.weights import weight_rows
 from fxdask.planning.fit_plan import FitPlan
+from fxdask.reporting.model_page import report_model
 from fxdask.store.paths import store_url
 from fxdask.workflows.data import as_labels, as_samples, encode_labels, is_remote
+from fxdask.workflows.evaluate import Evaluation, checked_test_data
 from fxdask.workflows.fit import fit_model
 from fxdask.workflows.importance import known_importances
 from fxdask.workflows.model import FittedModel, TrainingData
@@ -438,6 +440,37 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
             model.check_samples(training)
         activations = respond(model, samples.handle, training, verbose=self.verbose)
         return activations[0] if np.ndim(x) == 1 else activations
+
+    def report(self, path: str | Path, X: Any = None, y: Any = None) -> Evaluation | None:
+        """Write one self-contained HTML page about the model: its nodes, their densities and divergences.
+
+        Parameters
+        ----------
+        path : path
+            The page; an earlier report is replaced, any other file is refused.
+        X, y : test samples and their true labels, optional
+            In any form that :meth:`predict` accepts, of any size: only counts are kept. They add the
+            accuracy, the confusion matrix, the reliability of the probabilities and the outlier scores.
+
+        Returns
+        -------
+        Evaluation or None
+            The results on the test samples; None without them.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = FisherNetworkClassifier(n_nodes=500).fit(X[::2], y[::2])
+        >>> clf.report(tempfile.mkdtemp() + "/model.html", X[1::2], y[1::2]).n_samples
+        75
+        """
+        model = self._fitted_model()
+        checked_limit(self.memory_limit)
+        test = checked_test_data(model, X, y)
+        return report_model(model, path, test, memory_limit=self.memory_limit, verbose=self.verbose)
 
     # Internals
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from fxdask.experiment.example import Example
 from fxdask.experiment.results import CRITERIA_COMPARED, Results
-from fxdask.reporting.figures import CLASS_COLOURS, INK, STYLE, new_figure, svg_of
+from fxdask.reporting.figures import CLASS_COLOURS, INK, new_figure, styled, svg_of
 
 __all__ = ["agreement_figure", "density_figure", "divergence_figure", "response_figure"]
 
@@ -19,7 +18,7 @@ SHOWN_SAMPLES = 250
 
 def response_figure(example: Example, names: tuple[str, str]) -> str:
     """Sorted responses of all nodes to one test image of each class, for both classes' densities."""
-    with mpl.rc_context(STYLE):
+    with styled():
         figure, axes = new_figure(1, 2, (8.4, 3.4), sharey=True)
         for i, own in enumerate(names):
             panel: Axes = axes[0, i]
@@ -41,7 +40,7 @@ def _spaced(count: int) -> NDArray[np.intp]:
 
 def divergence_figure(example: Example, names: tuple[str, str]) -> str:
     """Histograms of the nodes' scores: the extended criterion of each class, and Fisher's."""
-    with mpl.rc_context(STYLE):
+    with styled():
         figure, axes = new_figure(1, 2, (8.4, 3.2))
         left, right = axes[0]
         finite = [row[np.isfinite(row)] for row in example.divergences]
@@ -63,7 +62,7 @@ def divergence_figure(example: Example, names: tuple[str, str]) -> str:
 
 def density_figure(example: Example, names: tuple[str, str]) -> str:
     """The best node of each class: both classes' densities, and the values of test images."""
-    with mpl.rc_context(STYLE):
+    with styled():
         figure, axes = new_figure(1, 2, (8.4, 3.4))
         for panel, found in zip(axes[0], example.densities, strict=True):
             lowest = 0.0
@@ -94,7 +93,7 @@ def agreement_figure(results: Results) -> str | None:
     published = {criterion: results.published_mean(criterion) for criterion in CRITERIA_COMPARED}
     if results.published is None:
         return None
-    with mpl.rc_context(STYLE):
+    with styled():
         figure, axes = new_figure(1, 1, (5.2, 4.6))
         panel: Axes = axes[0, 0]
         markers = dict(zip(CRITERIA_COMPARED, ("o", "s"), strict=True))

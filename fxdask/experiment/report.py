@@ -14,9 +14,19 @@ from fxdask.experiment.example import Example
 from fxdask.experiment.figures import agreement_figure, density_figure, divergence_figure, response_figure
 from fxdask.experiment.results import CRITERIA_COMPARED, Pair, Results
 from fxdask.reporting.figures import image_data
-from fxdask.reporting.page import captioned, check_report_path, html_page, table
+from fxdask.reporting.page import (
+    Cell,
+    captioned,
+    check_report_path,
+    colour_scale,
+    definitions,
+    html_page,
+    matrix,
+    share_of_range,
+    table,
+    write_report,
+)
 from fxdask.sizes import format_bytes
-from fxdask.store.files import write_atomically
 
 __all__ = ["page", "write_page"]
 
@@ -39,7 +49,7 @@ READINGS = (
 def write_page(path: Path, results: Results, example: Example, image_shape: tuple[int, int]) -> None:
     """Write the page; an existing file is overwritten only if it is a report too."""
     check_report_path(path, GENERATOR)
-    write_atomically(path, page(results, example, image_shape))
+    write_report(path, page(results, example, image_shape))
 
 
 def page(results: Results, example: Example, image_shape: tuple[int, int]) -> str:
@@ -115,52 +125,52 @@ def _legend(results: Results) -> str:
     return f"<p>{text}</p>"
 
 
-def _grid(results: Results, title: str, cell: Callable[[int], str]) -> str:
+def _grid(results: Results, title: str, cell: Callable[[int], Cell]) -> str:
     """A table of classes by classes, as in the paper; ``cell`` gives the content of the pair with an index."""
     names = DATASETS[results.identity["dataset"]].class_names
     index: dict[Pair, int] = {pair: i for i, pair in enumerate(results.pairs)}
     firsts, seconds = (sorted({pair[side] for pair in results.pairs}) for side in (0, 1))
-    head = "".join(f'<th scope="col">{escape(names[b])}</th>' for b in seconds)
-    rows = []
-    for a in firsts:
-        cells = (f"<td>{cell(index[a, b])}</td>" if (a, b) in index else '<td class="none"></td>' for b in seconds)
-        rows.append(f'<tr><th scope="row">{escape(names[a])}</th>{"".join(cells)}</tr>')
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(title)}">'
-        f'<table class="matrix"><caption>{escape(title)}</caption>'
-        f"<thead><tr><td></td>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+    rows = [(names[a], [cell(index[a, b]) if (a, b) in index else None for b in seconds]) for a in firsts]
+    return matrix(title, [names[b] for b in seconds], rows)
 
 
 def _matrix(results: Results, criterion: str) -> str:
     mean, interval, theirs = results.mean(criterion), results.interval(criterion), results.published_mean(criterion)
     published = results.published
+    low, high = float(mean.min()), float(mean.max())
 
-    def cell(i: int) -> str:
+    def cell(i: int) -> Cell:
         text = f"<b>{mean[i]:.2f}</b>" + (f" ±{interval[i]:.2f}" if np.isfinite(interval[i]) else "")
-        if theirs is None or published is None:
-            return text
-        allowed = np.hypot(interval[i], published.interval[criterion][results.pairs[i]])
-        difference = mean[i] - theirs[i]
-        shown = f"{difference:+.2f}"
-        if difference > allowed:  # never true with one seed, whose interval is NaN
-            shown = f'<span class="above">▲{shown}</span>'
-        elif difference < -allowed:
-            shown = f'<span class="below">▼{shown}</span>'
-        return f"{text}<br><small>{theirs[i]:.2f}</small> {shown}"
+        if theirs is not None and published is not None:
+            allowed = np.hypot(interval[i], published.interval[criterion][results.pairs[i]])
+            difference = mean[i] - theirs[i]
+            shown = f"{difference:+.2f}"
+            if difference > allowed:  # never true with one seed, whose interval is NaN
+                shown = f'<span class="above">▲{shown}</span>'
+            elif difference < -allowed:
+                shown = f'<span class="below">▼{shown}</span>'
+            text += f"<br><small>{theirs[i]:.2f}</small> {shown}"
+        return Cell(text, share_of_range(mean[i], low, high))
 
-    return _grid(results, TITLES[criterion], cell)
+    steps = [(f"{value:.1f}%", share_of_range(value, low, high)) for value in np.linspace(low, high, 4)]
+    return _grid(results, TITLES[criterion], cell) + colour_scale([("colours of this table", False, steps)])
 
 
 def _gains(results: Results) -> str:
     gain = results.mean("extended_fisher") - results.mean("fisher")
     extended, plain = (results.published_mean(criterion) for criterion in CRITERIA_COMPARED)
+    largest = max(float(np.abs(gain).max()), 1e-9)
 
-    def cell(i: int) -> str:
+    def cell(i: int) -> Cell:
         text = f"<b>{gain[i]:+.2f}</b>"
-        return text if extended is None or plain is None else f"{text}<br><small>{extended[i] - plain[i]:+.2f}</small>"
+        if extended is not None and plain is not None:
+            text += f"<br><small>{extended[i] - plain[i]:+.2f}</small>"
+        return Cell(text, abs(gain[i]) / largest, is_warm=bool(gain[i] < 0))
 
-    return _grid(results, "Gain of the extended criterion over Fisher's, in points", cell)
+    colours = [("gain", False, [(f"{largest * share:+.1f}", share) for share in (0.25, 0.5, 1.0)])]
+    if (gain < 0).any():
+        colours.append(("loss", True, [(f"{-largest * share:+.1f}", share) for share in (0.25, 0.5, 1.0)]))
+    return _grid(results, "Gain of the extended criterion over Fisher's, in points", cell) + colour_scale(colours)
 
 
 def _agreement(results: Results) -> str:
@@ -215,7 +225,6 @@ def _run_facts(results: Results) -> str:
         share = f"{work['blocks']} blocks of nodes, {work['pairs']} pairs, at most {format_bytes(work['peak_bytes'])}"
         rows.append((f"process {process}", share))
     rows += [(name, number) for name, number in facts.get("versions", {}).items()]
-    listed = "".join(f"<dt>{escape(str(name))}</dt><dd>{escape(str(value))}</dd>" for name, value in rows)
     applied = [text for text in READINGS if text != SHIFT or results.identity["mean_shift"]]
     readings = "".join(f"<li>{escape(text)}</li>" for text in applied)
-    return f"<h2>How it was done</h2><ul>{readings}</ul><h2>This run</h2><dl>{listed}</dl>"
+    return f"<h2>How it was done</h2><ul>{readings}</ul><h2>This run</h2>{definitions(rows)}"

@@ -1,1 +1,1 @@
-"""Building blocks of HTML reports and figures."""
+"""HTML reports and their figures: one look for all, and the report of a model."""

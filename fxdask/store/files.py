@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["write_atomically"]
@@ -10,6 +11,12 @@ __all__ = ["write_atomically"]
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that readers find either the old content or the new content, never a part."""
     draft = path.with_name(f".{path.name}.begun")
-    # The text may contain a path that is not valid UTF-8; the file is written nevertheless.
-    draft.write_bytes(text.encode("utf-8", "replace"))
-    draft.replace(path)
+    try:
+        # The text may contain a path that is not valid UTF-8; the file is written nevertheless.
+        draft.write_bytes(text.encode("utf-8", "replace"))
+        draft.replace(path)
+    except OSError:
+        # On a full disk, a part of a file would only take space.
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise

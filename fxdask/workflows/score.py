@@ -32,7 +32,7 @@ from fxdask.tasks.score import ScoreJob, ScoreSummary
 from fxdask.workflows.data import Samples, checked_length, plain_labels
 from fxdask.workflows.model import FittedModel
 
-__all__ = ["BatchScores", "ScoreOptions", "TrueLabels", "checked_truth", "score_model"]
+__all__ = ["BatchScores", "ScoreOptions", "TrueLabels", "checked_truth", "planned_ranges", "score_model"]
 
 log = logging.getLogger(__name__)
 
@@ -159,7 +159,7 @@ def _run(scoring: _Scoring, lease: Lease) -> tuple[_Target, ScoreSummary, Transa
     samples, truth, options = scoring.samples, scoring.truth, scoring.options
     job_digest, resumable = _job_digest(scoring)
     transaction = Transaction.beside(lease, "scores", job_digest, overwrite=options.overwrite)
-    plan = _planned(samples, scoring.model.scorer, options.memory_limit)
+    plan = planned_ranges(samples, scoring.model.scorer, options.memory_limit)
     target = _create_or_resume(transaction, scoring, plan, job_digest, resumable=resumable)
     store = target.store
     transaction.remove_partial_files()
@@ -253,7 +253,7 @@ def checked_truth(y: NDArray, n_samples: int, classes: NDArray) -> TrueLabels:
     return TrueLabels(labels, np.searchsorted(labels, present).astype(np.min_scalar_type(len(labels)))[codes])
 
 
-def _planned(samples: Samples, scorer: Scorer, memory_limit: Any) -> ScorePlan:
+def planned_ranges(samples: Samples, scorer: Scorer, memory_limit: Any) -> ScorePlan:
     """Plan row ranges of whole chunks that fit into the memory of the processes."""
     handle, whole = samples.handle, 0
     if isinstance(handle, DaskArray):

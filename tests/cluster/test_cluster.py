@@ -25,6 +25,7 @@ from fxdask.execution import compute as compute_module
 from fxdask.execution import connection, importance
 from fxdask.execution.connection import connected
 from fxdask.planning import score_plan
+from fxdask.workflows.evaluate import checked_test_data, evaluate_model
 
 from .conftest import dask_processes
 
@@ -88,6 +89,16 @@ def test_scoring_and_responses_on_workers_equal_those_on_threads(client, data, r
     assert np.array_equal(lazy.compute(), threaded.predict(X))
     expected = threaded.responses(X[0])
     assert np.array_equal(threaded.responses(X[0], X_train=data), expected)
+
+
+def test_an_evaluation_on_workers_equals_one_on_threads(client, data, reference):
+    model = reference[0]._fitted_model()
+    found = evaluate_model(model, checked_test_data(model, data, Y))
+    expected = evaluate_model(model, checked_test_data(model, X, Y))
+    assert np.array_equal(found.confusion, expected.confusion)
+    assert found.log_loss == expected.log_loss
+    assert found.calibration_error == expected.calibration_error
+    assert np.array_equal(found.counts.scores_correct.values, expected.counts.scores_correct.values)
 
 
 @pytest.mark.full
