@@ -27,7 +27,8 @@ def info(store: str, as_json: bool) -> None:
     if header is None:
         raise StoreFormatError(f"there is no fxdask store at {url}; check the path")
     if header["kind"] == "scores":
-        facts = {name: header.get(name) for name in ("model", "accuracy", "classes")} | {"samples": header["n_samples"]}
+        facts = {name: header.get(name) for name in ("model", "accuracy", "classes")}
+        facts |= {"samples": header["n_samples"], "likelihood": bool(header.get("likelihood"))}
     elif header["finished"]:
         facts = model_facts(load(url))
     else:

@@ -19,6 +19,7 @@ __all__ = ["score"]
 @click.argument("samples", type=click.Path())
 @click.argument("out", type=click.Path())
 @click.option("--labels", type=click.Path(), help="True labels: prints the accuracy and the confusion matrix.")
+@click.option("--likelihood", is_flag=True, help="Also store how likely each sample is at all, for outliers.")
 @click.option("--density", type=click.Choice(DENSITIES), help="Same as in the fit if not given.", show_default=False)
 @click.option("--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB.")
 @click.option("--overwrite", is_flag=True, help="Replace earlier scores in OUT.")

@@ -24,6 +24,7 @@ def batch_score(  # noqa: PLR0913 - the public call
     out: str | Path,
     y: Any = None,
     *,
+    likelihood: bool = False,
     density: str | None = None,
     memory_limit: int | str | None = None,
     overwrite: bool = False,
@@ -32,8 +33,10 @@ def batch_score(  # noqa: PLR0913 - the public call
     """Label a test set of any size, and write labels and scores into a Zarr group.
 
     The group holds ``labels`` (sample,) and ``scores`` (sample, class). The scores are log scores in
-    the order of the model's classes, and the largest one gives the label. Samples at a path or in a
-    Dask array are scored on the workers of the connected client, an array in memory on local threads.
+    the order of the model's classes, and the largest one gives the label. With ``likelihood`` it also
+    holds ``log_likelihood`` (sample,), the same values as ``score_samples`` of the classifier, for
+    finding outliers. Samples at a path or in a Dask array are scored on the workers of the connected
+    client, an array in memory on local threads.
 
     Each task reads whole chunks of X and writes one whole chunk of the result. The same call resumes
     an interrupted one, if X is a path whose files have the same names, sizes and times. Arrays in
@@ -49,6 +52,8 @@ def batch_score(  # noqa: PLR0913 - the public call
         are kept until the new scores are complete; in an object store they are deleted first.
     y : labels, optional
         True labels; they give the accuracy and the confusion matrix.
+    likelihood : bool, default=False
+        Write the log of the sum of all classes' scores of each sample too.
     density : {"table", "exact"}, optional
         Look densities up, or sum every kernel; the labels are the same. By default as in the fit.
     memory_limit : int, str or None
@@ -82,6 +87,8 @@ def batch_score(  # noqa: PLR0913 - the public call
     truth = None if y is None else checked_truth(as_labels(y), samples.n_samples, fitted.classes)
     if not isinstance(out, (str, Path)):
         raise InvalidInputError(f"out must be a path or a URL, not {out!r}")
-    options = ScoreOptions(memory_limit, overwrite, verbose)
+    if not isinstance(likelihood, bool):
+        raise InvalidInputError(f"likelihood must be True or False, not {likelihood!r}")
+    options = ScoreOptions(memory_limit, overwrite, verbose, likelihood)
     result = score_model(fitted, samples, store_url(out), truth, options)
     return replace(result, seconds=time.perf_counter() - started)

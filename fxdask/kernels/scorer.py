@@ -253,4 +253,5 @@ def class_probabilities(log_scores: NDArray[np.float64], temperature: float = 1.
 def log_likelihood(log_scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """(sample, class) ln y -> (sample,) ln sum_k y_k."""
     top = log_scores.max(axis=1)
-    return top + np.log(np.exp(log_scores - top[:, None]).sum(axis=1))
+    shares = log_scores - top[:, None]
+    return top + np.log(np.exp(shares, out=shares).sum(axis=1))

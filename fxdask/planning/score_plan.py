@@ -68,7 +68,7 @@ class ScorePlan:
         preprocessed = tile.samples * data.n_features * (4 + (3 * 8 if data.widened else 0))
         products = 4 * (self.n_nodes * step + tile.nodes * tile.samples)
         terms = step * (self.n_used * BYTES_PER_LOOKUP + 6 * 8)
-        results = rows * (2 * 8 * self.n_classes + 2 * 8)
+        results = rows * (2 * 8 * self.n_classes + 6 * 8)  # scores twice; labels; steps of the likelihood
         return raw + preprocessed + products + terms + results
 
     def with_rows(self, rows_per_task: Any) -> ScorePlan | None:

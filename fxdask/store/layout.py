@@ -12,6 +12,7 @@ __all__ = [
     "ARRAY_NAMES",
     "BLOCK_ARRAYS",
     "FORMAT",
+    "LOG_LIKELIHOOD",
     "MANIFEST",
     "MODEL_ARRAYS",
     "OPTIONAL_ARRAYS",
@@ -110,9 +111,13 @@ MODEL_ARRAYS = (
 
 MANIFEST = ArraySpec("manifest", ("byte",), "uint8", "byte")
 
+LOG_LIKELIHOOD = "log_likelihood"
+"""The one array of a score store that the user chooses to have or not."""
+
 SCORE_ARRAYS = (
     ArraySpec("labels", ("sample",), "", "sample"),
     ArraySpec("scores", ("sample", "class"), "float64", "sample"),
+    ArraySpec(LOG_LIKELIHOOD, ("sample",), "float64", "sample"),
 )
 
 ARRAY_NAMES = {

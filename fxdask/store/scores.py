@@ -1,4 +1,4 @@
-"""The score store: labels and class scores of a test set, one chunk for each range of samples."""
+"""The score store: labels, class scores and likelihoods of a test set, one chunk for each range of samples."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fxdask.store.group import (
     write_header,
     write_together,
 )
-from fxdask.store.layout import SCORE_ARRAYS, create_array
+from fxdask.store.layout import LOG_LIKELIHOOD, SCORE_ARRAYS, create_array
 from fxdask.store.retry import reading, retried, writing
 
 __all__ = ["ScoreStore"]
 
 
 class ScoreStore:
-    """Labels (sample,) and log scores (sample, class) of one test set."""
+    """Labels (sample,) and log scores (sample, class) of one test set, by choice also its log likelihoods (sample,)."""
 
     def __init__(self, url: str, group: zarr.Group, header: dict[str, Any]) -> None:
         self.url = url
@@ -45,30 +45,49 @@ class ScoreStore:
     @classmethod
     @retried
     def create(
-        cls, url: str, n_samples: int, rows_per_chunk: int, classes: NDArray, facts: dict[str, Any]
+        cls,
+        url: str,
+        n_samples: int,
+        rows_per_chunk: int,
+        classes: NDArray,
+        facts: dict[str, Any],
+        *,
+        likelihood: bool = False,
     ) -> ScoreStore:
-        """Create empty labels and scores, and replace an earlier fxdask store."""
+        """Create empty labels and scores, with log likelihoods if wanted, and replace an earlier fxdask store."""
         group = begin_group(url, "scores", (spec.name for spec in SCORE_ARRAYS))
         sizes = {"sample": n_samples, "class": len(classes)}
         label_type = classes.dtype.str if classes.dtype.kind in "biuf" else "string"
         with writing(url):
             for spec in SCORE_ARRAYS:
-                create_array(group, spec, sizes, rows_per_chunk, spec.dtype or label_type)
-        header = write_header(group, url, "scores", {**facts, "n_samples": n_samples, "rows_per_chunk": rows_per_chunk})
-        return cls(url, group, header)
+                if likelihood or spec.name != LOG_LIKELIHOOD:
+                    create_array(group, spec, sizes, rows_per_chunk, spec.dtype or label_type)
+        sized = {"n_samples": n_samples, "rows_per_chunk": rows_per_chunk, "likelihood": likelihood}
+        return cls(url, group, write_header(group, url, "scores", {**facts, **sized}))
+
+    @property
+    def names(self) -> list[str]:
+        """The arrays of this store; one that an earlier fxdask created has no likelihoods."""
+        return [spec.name for spec in SCORE_ARRAYS if self.header.get("likelihood") or spec.name != LOG_LIKELIHOOD]
 
     @retried
-    def write(self, index: int, labels: NDArray, scores: NDArray[np.float64]) -> None:
-        """Write one chunk of labels and scores; it is done as soon as both files exist."""
+    def write(
+        self, index: int, labels: NDArray, scores: NDArray[np.float64], likelihood: NDArray[np.float64] | None = None
+    ) -> None:
+        """Write one chunk of every array; it is done as soon as all files exist."""
         rows = self._rows(index, len(labels))
         plain = labels if labels.dtype.kind in "biuf" else labels.astype(object)
+        parts = [(self._array("scores"), rows, scores), (self._array("labels"), rows[:1], plain)]
+        if likelihood is not None:
+            parts.append((self._array(LOG_LIKELIHOOD), rows[:1], likelihood))
         check_writable(self._group, self.url, self.header)
         with writing(self.url):
-            write_together([(self._array("scores"), rows, scores), (self._array("labels"), rows[:1], plain)])
+            write_together(parts)
 
     def is_done(self, index: int) -> bool:
-        """Whether the files of labels and scores of a chunk exist; Zarr never leaves a part of a file."""
-        return has_chunk(self._array("labels"), (index,)) and has_chunk(self._array("scores"), (index, 0))
+        """Whether the files of a chunk exist in every array; Zarr never leaves a part of a file."""
+        arrays = map(self._array, self.names)
+        return all(has_chunk(array, (index, *(0,) * (array.ndim - 1))) for array in arrays)
 
     @retried
     def read_done(self, index: int, classes: NDArray) -> NDArray[np.float64] | None:
@@ -88,14 +107,24 @@ class ScoreStore:
         return scores if np.array_equal(labels, classes[scores.argmax(axis=1)]) else None
 
     @retried
+    def read_likelihood(self, index: int) -> NDArray[np.float64] | None:
+        """(sample,) one chunk of log likelihoods; None if it is damaged."""
+        rows, _ = self._rows(index, self.header["rows_per_chunk"])
+        try:
+            with reading(self.url, LOG_LIKELIHOOD):
+                return np.asarray(self._array(LOG_LIKELIHOOD)[rows])
+        except StoreFormatError:
+            return None
+
+    @retried
     def n_done(self) -> int:
-        """Number of chunks of which labels and scores exist, as an estimate: the chunks are counted separately."""
-        return min(self._array("labels").nchunks_initialized, self._array("scores").nchunks_initialized)
+        """Number of chunks that exist in every array, as an estimate: each array's chunks are counted separately."""
+        return min(self._array(name).nchunks_initialized for name in self.names)
 
     @retried
     def finish(self, **facts: Any) -> None:
         """Mark the scores as finished, after all chunks are written."""
-        for name in ("labels", "scores"):
+        for name in self.names:
             array = self._array(name)
             if array.nchunks_initialized != array.nchunks:
                 problem = f"{name} has {array.nchunks_initialized} of its {array.nchunks} chunks"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.scorer import Scored, Scorer, merge_scored
+from fxdask.kernels.scorer import Scored, Scorer, log_likelihood, merge_scored
 from fxdask.store.scores import ScoreStore
 from fxdask.store.sources import Source, read_pieces
 from fxdask.tasks.cache import job_cache
@@ -41,6 +41,8 @@ class ScoreJob:
     label_codes: NDArray[np.intp]
     """(class,) index of each class among all labels: those of the model and the true ones."""
     n_labels: int
+    likelihood: bool = False
+    """Whether the store has the log likelihood of every sample."""
     chunks_may_exist: bool = True
     """Whether the store may hold chunks already, from an interrupted call or a lost worker."""
 
@@ -128,20 +130,30 @@ def log_score_block(scorer: Scorer, rows: NDArray, declared: str, block_info: An
     return log_score_rows(scorer, rows, start, None).scores
 
 
+def _done_scores(job: ScoreJob, store: ScoreStore, index: int) -> NDArray[np.float64] | None:
+    """(sample, class) scores of a chunk that was written before; None if any array lacks it or does not match."""
+    scores = store.read_done(index, job.classes)
+    if scores is None or not job.likelihood:
+        return scores
+    stored = store.read_likelihood(index)
+    return scores if stored is not None and np.array_equal(stored, log_likelihood(scores)) else None
+
+
 @one_blas_thread()
 def score_rows(job: ScoreJob, samples: Source, truth: NDArray[np.integer] | None, rows: ScoreRange) -> ScoreSummary:
-    """Range of raw samples -> summary; labels and scores are written to their chunk of the store.
+    """Range of raw samples -> summary; labels, scores and likelihoods are written to their chunk of the store.
 
     An existing chunk is read instead of computed, so a task may run twice.
     """
     store = open_scores(job)
-    scores = store.read_done(rows.index, job.classes) if job.chunks_may_exist else None
+    scores = _done_scores(job, store, rows.index) if job.chunks_may_exist else None
     if scores is not None:
         summary = ScoreSummary(n_samples=len(scores), n_resumed=len(scores), workers={})
     else:
         scored, n_bytes = _scored(job.scorer, samples, rows.start, rows.stop)
         scores = scored.scores
-        store.write(rows.index, job.classes[scores.argmax(axis=1)], scores)
+        likelihood = log_likelihood(scores) if job.likelihood else None
+        store.write(rows.index, job.classes[scores.argmax(axis=1)], scores, likelihood)
         # Samples in the caller's memory do not count as bytes read.
         in_memory = isinstance(samples, np.ndarray) and rows.stop is not None
         counters = TaskCounters(bytes_read=0 if in_memory else n_bytes, passes=1)

@@ -98,11 +98,12 @@ class BatchScores:
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """Options of a scoring that never change its result."""
+    """Options of a scoring; only ``likelihood`` changes what is written."""
 
     memory_limit: Any = None
     overwrite: bool = False
     verbose: bool = False
+    likelihood: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,7 @@ def _score_job(scoring: _Scoring, target: _Target) -> ScoreJob:
         store=target.store.url,
         label_codes=np.searchsorted(scoring.labels, scoring.model.classes),
         n_labels=len(scoring.labels),
+        likelihood=scoring.options.likelihood,
         chunks_may_exist=target.resumed or not local,
     )
 
@@ -300,6 +302,9 @@ def _job_digest(scoring: _Scoring) -> tuple[str, bool]:
         "samples": source,
         "n_samples": samples.n_samples,
     }
+    if scoring.options.likelihood:
+        # Only then, so that unfinished scores of an earlier fxdask are still the same job.
+        facts["likelihood"] = True
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest(), True
 
 
@@ -311,10 +316,11 @@ def _create_or_resume(
     if resumed is not None:
         return resumed
     url, model, n_samples = transaction.url, scoring.model, scoring.samples.n_samples
-    check_room(url, n_samples * (8 * len(model.classes) + model.classes.dtype.itemsize))
+    likelihood = scoring.options.likelihood
+    check_room(url, n_samples * (8 * (len(model.classes) + likelihood) + model.classes.dtype.itemsize))
     facts = {"job": job_digest, "classes": model.classes.tolist(), "model": model.job.store}
     try:
-        store = ScoreStore.create(url, n_samples, plan.rows_per_task, model.classes, facts)
+        store = ScoreStore.create(url, n_samples, plan.rows_per_task, model.classes, facts, likelihood=likelihood)
     except BaseException:
         remove_group(url)
         raise

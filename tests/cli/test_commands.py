@@ -119,6 +119,17 @@ def test_info_shows_scores(folder):
     assert 0 <= info["accuracy"] <= 1
 
 
+def test_scores_get_likelihoods_on_demand(folder, two_blobs):
+    run_here(folder, *FIT)
+    scored = run_here(folder, "score", "model.zarr", "test.zarr", "scored.zarr", "--likelihood")
+    assert scored.returncode == 0, scored.stderr
+    expected = fxdask.load(folder / "model.zarr").score_samples(two_blobs[0][160:])
+    assert np.array_equal(zarr.open_group(folder / "scored.zarr")["log_likelihood"][:], expected)
+    assert json.loads(run_here(folder, "info", "scored.zarr", "--json").stdout)["likelihood"] is True
+    run_here(folder, "score", "model.zarr", "test.zarr", "plain.zarr")
+    assert json.loads(run_here(folder, "info", "plain.zarr", "--json").stdout)["likelihood"] is False
+
+
 def test_info_counts_the_blocks_of_an_unfinished_model(folder):
     run_here(folder, *FIT, "--nodes-per-block", 50)
     group = zarr.open_group(folder / "model.zarr")

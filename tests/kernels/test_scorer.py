@@ -14,7 +14,7 @@ from fxdask.kernels.combination.table import COMBINATIONS
 from fxdask.kernels.density.table import LARGEST_ERROR
 from fxdask.kernels.network import NetworkParameters
 from fxdask.kernels.preprocessing import Preprocessing
-from fxdask.kernels.scorer import DENSITIES, Scorer, class_probabilities, merge_scored
+from fxdask.kernels.scorer import DENSITIES, Scorer, class_probabilities, log_likelihood, merge_scored
 
 
 def network(rng, n_classes, n_nodes, counts, combine):
@@ -233,3 +233,12 @@ def test_memory_does_not_grow_with_the_square_of_the_classes():
 def test_probabilities_are_the_softmax_of_the_scores(rows):
     scores = np.array(rows)
     np.testing.assert_allclose(class_probabilities(scores), softmax(scores, axis=1), atol=1e-15)
+
+
+@given(st.lists(st.lists(st.floats(-1e9, 1e9), min_size=3, max_size=3), min_size=1, max_size=5))
+def test_the_likelihood_is_the_sum_of_all_scores(rows):
+    expected = oracles.evaluation(rows, [0] * len(rows), range(3))["score_samples"]
+    scores = np.array(rows)
+    np.testing.assert_allclose(log_likelihood(scores), expected, rtol=1e-14, atol=1e-14)
+    assert np.array_equal(scores, rows), "the scores are not changed"
+    assert [float(log_likelihood(row[None])[0]) for row in scores] == log_likelihood(scores).tolist()

@@ -53,7 +53,7 @@ def stores(tmp_path_factory):
     folder = tmp_path_factory.mktemp("format")
     options = {"nodes_per_block": 20, "keep_projections": "all", "keep_weights": True, "normalize": "feature"}
     model = fit(store=folder / "model.zarr", **options)
-    fxdask.batch_score(model, X, folder / "scored.zarr", y=Y)
+    fxdask.batch_score(model, X, folder / "scored.zarr", y=Y, likelihood=True)
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
         patch.setattr(fit_graphs, "fit_blocks", Mock(side_effect=KeyboardInterrupt))
         fit(da.from_array(X, chunks=(20, 4)), store=folder / "unfinished.zarr")
@@ -113,6 +113,13 @@ def test_all_arrays_of_the_stores_are_described(stores):
         if isinstance(member, zarr.Array)
     }
     assert written == {spec.name for spec in MODEL_SPECS} - {"probes"}  # written only on a cluster
+
+
+def test_all_arrays_of_scores_are_described(stores):
+    group = zarr.open_group(stores / "scored.zarr", mode="r")
+    assert set(group.array_keys()) == {spec.name for spec in SCORE_SPECS}
+    expected = np.log(np.exp(group["scores"][:]).sum(axis=1))
+    np.testing.assert_allclose(group["log_likelihood"][:], expected, rtol=1e-12)
 
 
 def test_codecs_are_those_in_the_text(stores, tmp_path):

@@ -99,6 +99,7 @@ def test_many_classes_use_no_more_memory_than_planned(peaks, tmp_path):
         ("zarr", (40_000, 100), np.float64, "feature", {"combine": "log"}),
         ("npy", (20_000, 784), np.uint8, "sample", {}),
         ("numpy", (60_000, 20), np.float32, None, {"n_selected": 100}),
+        ("numpy", (200_000, 2), np.float32, None, {"n_selected": 1}),
     ],
 )
 def test_no_scoring_task_uses_more_memory_than_planned(
@@ -117,7 +118,7 @@ def test_no_scoring_task_uses_more_memory_than_planned(
     monkeypatch.setattr(score_tasks, "score_rows", traced(score_tasks.score_rows, found))
     monkeypatch.setattr(score_graphs, "score", planned)
     with dask.config.set(num_workers=1):
-        fxdask.batch_score(clf, data, tmp_path / "out.zarr")
+        fxdask.batch_score(clf, data, tmp_path / "out.zarr", likelihood=True)
     (plan,) = plans
     assert len(found) == plan.n_tasks
     assert max(found) <= plan.task_bytes + 2 * MIB

@@ -8,6 +8,7 @@ import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import logsumexp
 from scoring_runs import scored
 from sklearn.metrics import confusion_matrix
 
@@ -18,6 +19,7 @@ from fxdask.planning import score_plan
 from fxdask.planning.machine import Resources
 from fxdask.planning.score_plan import SamplesToScore, plan_scores
 from fxdask.store.sources import ZarrAddress, read_pieces
+from fxdask.store.verify import verify_store
 from fxdask.tasks.telemetry import resident_bytes
 
 
@@ -71,12 +73,13 @@ def test_wide_samples_are_scored_in_several_reads(kind, tmp_path, monkeypatch):
 
 def test_an_empty_test_set_gives_an_empty_store(model, tmp_path):
     for data in (np.empty((0, 5)), da.zeros((0, 5))):
-        result = fxdask.batch_score(model, data, tmp_path / "empty.zarr", [], overwrite=True)
+        result = fxdask.batch_score(model, data, tmp_path / "empty.zarr", [], overwrite=True, likelihood=True)
         assert result.n_samples == 0
         assert result.accuracy is None
         group = zarr.open_group(tmp_path / "empty.zarr", mode="r")
         assert group["labels"].shape == (0,)
         assert group["scores"].shape == (0, 3)
+        assert group["log_likelihood"].shape == (0,)
         assert group.attrs["fxdask"]["finished"]
 
 
@@ -128,6 +131,30 @@ def test_both_densities_give_the_same_labels(wide, tmp_path, caplog):
     assert "4000 of 4000 samples were decided by exact sums" in caplog.text
     with pytest.raises(ValueError, match="density='guess' is not known"):
         fxdask.batch_score(model, X, tmp_path / "none.zarr", density="guess")
+    assert not (tmp_path / "none.zarr").exists()
+
+
+@pytest.mark.parametrize("combine", ["sum", "joint"])
+@pytest.mark.parametrize("kind", ["path", "numpy", "dask"])
+def test_likelihoods_in_the_store_equal_score_samples(wide, kind, combine, tmp_path):
+    _, X, y = wide
+    model = FisherNetworkClassifier(100, 4, combine=combine).fit(X[:600], y[:600])
+    data = {"path": tmp_path / "X.zarr", "numpy": X, "dask": da.from_array(X, chunks=(900, 30))}[kind]
+    fxdask.batch_score(model, data, tmp_path / "out.zarr", likelihood=True)
+    group = zarr.open_group(tmp_path / "out.zarr", mode="r")
+    assert group["log_likelihood"].dtype == np.float64
+    assert group["log_likelihood"].chunks == group["labels"].chunks
+    assert np.array_equal(group["log_likelihood"][:], model.score_samples(X))
+    np.testing.assert_allclose(group["log_likelihood"][:], logsumexp(group["scores"][:], axis=1), rtol=1e-13)
+    assert group.attrs["fxdask"]["likelihood"] is True
+    assert not verify_store(tmp_path / "out.zarr").damaged
+
+
+def test_likelihoods_are_written_only_if_asked_for(model, three_blobs, tmp_path):
+    fxdask.batch_score(model, three_blobs[0], tmp_path / "out.zarr")
+    assert "log_likelihood" not in zarr.open_group(tmp_path / "out.zarr", mode="r")
+    with pytest.raises(ValueError, match="likelihood must be True or False, not 'yes'"):
+        fxdask.batch_score(model, three_blobs[0], tmp_path / "none.zarr", likelihood="yes")
     assert not (tmp_path / "none.zarr").exists()
 
 

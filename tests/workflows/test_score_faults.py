@@ -1,10 +1,13 @@
 """Scorings that are killed, interrupted or damaged, and input that cannot be scored."""
 
+import hashlib
+import json
 import shutil
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -18,6 +21,8 @@ from fxdask.errors import StoreExistsError, StoreFormatError
 from fxdask.execution import score as score_graphs
 from fxdask.planning import score_plan
 from fxdask.store.scores import ScoreStore
+from fxdask.store.sources import ZarrAddress, fingerprint
+from fxdask.store.verify import verify_store
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +113,81 @@ def test_damaged_unfinished_scores_are_scored_again(killed, kind):
     assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(X))
 
 
+def interrupt_after(n_chunks, call):
+    """Call a scoring, and interrupt it after it has written some chunks."""
+    write, written = ScoreStore.write, []
+
+    def stopped(*arguments):
+        written.append(write(*arguments))
+        if len(written) == n_chunks:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScoreStore, "write", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            call()
+
+
+def swap(folder):
+    """Exchange the files of two chunks."""
+    one, other = sorted(file for file in folder.iterdir() if file.suffix == "")[:2]
+    content = one.read_bytes(), other.read_bytes()
+    one.write_bytes(content[1])
+    other.write_bytes(content[0])
+
+
+@pytest.mark.parametrize("fault", ["none", "lost", "damaged", "swapped"])
+def test_an_interrupted_scoring_with_likelihoods_is_resumed(wide, fault, tmp_path):
+    model, X, _ = wide
+    call = partial(fxdask.batch_score, model, tmp_path / "X.zarr", tmp_path / "out.zarr", likelihood=True)
+    interrupt_after(10, call)
+    (folder,) = begun(tmp_path)
+    chunks = folder / "log_likelihood" / "c"
+    written = [file for file in chunks.iterdir() if file.suffix == ""]
+    if fault == "lost":
+        written[0].unlink()
+    elif fault == "damaged":
+        written[0].write_bytes(written[0].read_bytes()[:-1] + b"?")
+    elif fault == "swapped":
+        swap(chunks)
+    spoilt = {"none": 0, "lost": 1, "damaged": 1, "swapped": 2}[fault]
+    result = call()
+    assert result.n_resumed == 100 * (len(written) - spoilt)
+    assert begun(tmp_path) == []
+    assert not verify_store(tmp_path / "out.zarr").damaged
+    group = zarr.open_group(tmp_path / "out.zarr", mode="r")
+    assert np.array_equal(group["log_likelihood"][:], model.score_samples(X))
+    assert np.array_equal(group["labels"][:], model.predict(X))
+
+
+def test_likelihoods_are_another_job_than_scores_alone(wide, tmp_path):
+    model, X, _ = wide
+    call = partial(fxdask.batch_score, model, tmp_path / "X.zarr", tmp_path / "out.zarr")
+    interrupt_after(10, call)
+    assert call(likelihood=True).n_resumed == 0
+    assert np.array_equal(zarr.open_group(tmp_path / "out.zarr")["log_likelihood"][:], model.score_samples(X))
+
+
+def test_unfinished_scores_of_an_earlier_version_are_resumed(wide, tmp_path):
+    """Their header does not say that they have no likelihoods, and their digest does not depend on it."""
+    model, X, _ = wide
+    call = partial(fxdask.batch_score, model, tmp_path / "X.zarr", tmp_path / "out.zarr")
+    interrupt_after(10, call)
+    (folder,) = begun(tmp_path)
+    group = zarr.open_group(folder)
+    header = group.attrs["fxdask"]
+    facts = {
+        "network": model._fitted_model().scorer.digest(),
+        "classes": [0, 1],
+        "samples": fingerprint(ZarrAddress(str(tmp_path / "X.zarr"))),
+        "n_samples": 4_000,
+    }
+    assert header["job"] == hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    group.attrs["fxdask"] = {name: value for name, value in header.items() if name != "likelihood"}
+    assert call().n_resumed >= 1_000
+    assert np.array_equal(scored(tmp_path / "out.zarr")[0], model.predict(X))
+
+
 def test_a_folder_created_during_scoring_is_not_replaced(wide, tmp_path, monkeypatch):
     model, X, _ = wide
     score = score_graphs.score
@@ -146,20 +226,11 @@ def test_a_second_call_into_the_same_store_is_refused(wide, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["X.zarr", "model.zarr", "out.zarr"]
 
 
-def test_a_dask_array_is_scored_from_the_start(wide, tmp_path, monkeypatch):
+def test_a_dask_array_is_scored_from_the_start(wide, tmp_path):
     """The name of a Dask array does not change with its files, so it cannot show that X is the same."""
     model, X, _ = wide
-    write, written = ScoreStore.write, []
-
-    def stopped(*arguments):
-        written.append(write(*arguments))
-        if len(written) == 10:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(ScoreStore, "write", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            fxdask.batch_score(model, da.from_zarr(tmp_path / "X.zarr"), tmp_path / "out.zarr")
+    lazy = da.from_zarr(tmp_path / "X.zarr")
+    interrupt_after(10, partial(fxdask.batch_score, model, lazy, tmp_path / "out.zarr"))
     assert begun(tmp_path) == []
     zarr.open_array(tmp_path / "X.zarr", mode="r+")[:] = X[::-1]
     result = fxdask.batch_score(model, da.from_zarr(tmp_path / "X.zarr"), tmp_path / "out.zarr")
