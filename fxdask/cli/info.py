@@ -8,8 +8,9 @@ import click
 
 from fxdask import load
 from fxdask.cli.options import json_option
-from fxdask.cli.output import model_facts, print_result
+from fxdask.cli.output import print_result
 from fxdask.errors import StoreFormatError
+from fxdask.estimators.summary import summary_of
 from fxdask.store.group import peek_header
 from fxdask.store.model import ModelStore
 from fxdask.store.paths import store_url
@@ -30,7 +31,7 @@ def info(store: str, as_json: bool) -> None:
         facts = {name: header.get(name) for name in ("model", "accuracy", "classes")}
         facts |= {"samples": header["n_samples"], "likelihood": bool(header.get("likelihood"))}
     elif header["finished"]:
-        facts = model_facts(load(url))
+        facts = summary_of(load(url))
     else:
         done = ModelStore.open(url, finished=False).blocks_done()
         facts = {"blocks": {"done": int(done.sum()), "of": len(done)}, "parameters": header["identity"]}

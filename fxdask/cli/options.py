@@ -91,10 +91,12 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
     return with_run_options
 
 
-def check_selected(n_selected: int, n_nodes: int, **_: Any) -> None:
-    """Refuse more selected nodes than nodes, as a usage error."""
+def check_selected(n_selected: int, n_nodes: int, pool_size: int | None = None, **_: Any) -> None:
+    """Refuse more selected nodes than nodes or candidates, as a usage error."""
     if n_selected > n_nodes:
         raise click.UsageError(f"--selected {n_selected} is more than --nodes {n_nodes}; select fewer nodes")
+    if pool_size is not None and n_selected > pool_size:
+        raise click.UsageError(f"--selected {n_selected} is more than --pool-size {pool_size}; allow more candidates")
 
 
 def start_logging(verbose: bool) -> None:

@@ -6,36 +6,10 @@ import json
 from typing import Any
 
 import click
-import numpy as np
 
-from fxdask import FisherNetworkClassifier
 from fxdask.sizes import format_bytes
 
-__all__ = ["model_facts", "print_result"]
-
-
-def model_facts(classifier: FisherNetworkClassifier) -> dict[str, Any]:
-    """Summary of a fitted model."""
-    hidden = {"store", "overwrite", "verbose", "random_state", "nodes_per_block", "memory_limit"}
-    best_nodes = np.broadcast_to(classifier.selected_nodes_[:, 0], len(classifier.classes_))
-    rows = zip(
-        classifier.classes_.tolist(),
-        classifier.sample_counts_.tolist(),
-        classifier.priors_.tolist(),
-        best_nodes.tolist(),
-        strict=True,
-    )
-    return {
-        "store": classifier.store_,
-        "inputs": classifier.n_features_in_,
-        "seed": classifier.seed_,
-        "parameters": {name: value for name, value in classifier.get_params().items() if name not in hidden},
-        "spreads_from": classifier.spread_sources_,
-        "classes": [
-            {"label": label, "samples": samples, "prior": prior, "best_node": node}
-            for label, samples, prior, node in rows
-        ],
-    }
+__all__ = ["print_result"]
 
 
 def print_result(facts: dict[str, Any], as_json: bool) -> None:

@@ -36,10 +36,13 @@ def load(store: str | Path) -> FisherNetworkClassifier:
     model = load_model(store_url(store))
     settings = model.settings
     priors = settings.priors if isinstance(settings.priors, str) else list(settings.priors)
-    parameters = {name: value for name, value in asdict(settings).items() if name not in ("seed", "priors")}
+    parameters = {
+        name: value for name, value in asdict(settings).items() if name not in ("seed", "priors", "normalize")
+    }
     classifier = FisherNetworkClassifier(
         **parameters,
         priors=priors,
+        normalize=model.normalize_requested,
         store=str(store),
         nodes_per_block=model.job.plan.nodes_per_block,
         random_state=settings.seed,

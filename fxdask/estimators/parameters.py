@@ -11,9 +11,27 @@ from sklearn.utils import check_random_state
 from fxdask.errors import InvalidInputError
 from fxdask.workflows.settings import FitSettings, check_whole_number
 
-__all__ = ["checked_settings"]
+__all__ = ["PAPER", "checked_settings"]
 
 LARGEST_DRAWN_SEED = 2**31 - 1
+
+# Every parameter that a result depends on, so that new defaults of the classifier do not change it.
+PAPER: dict[str, Any] = {
+    "n_nodes": 10_000,
+    "n_selected": 10,
+    "criterion": "extended_fisher",
+    "selection": "top",
+    "pool_size": "auto",
+    "location": "interquartile_mean",
+    "spread": "mad",
+    "bandwidth": "silverman",
+    "bandwidth_spread": None,
+    "priors": "equal",
+    "combine": "sum",
+    "density": "table",
+    "normalize": "sample",
+    "random_state": 0,
+}
 
 
 def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSettings:

@@ -141,7 +141,7 @@ def facts_of(model: FittedModel) -> ModelFacts:
         seed=settings.seed,
         store=model.job.store,
         parameters={name: value for name, value in asdict(settings).items() if name not in ("normalize", "seed")},
-        normalization=_normalization(settings.normalize, parameters),
+        normalization=_normalization(model.normalize_requested, parameters),
         fallbacks=_fallbacks(model),
         density_error=float(np.nanmax(model.density_error)),
         temperature=model.temperature,

@@ -70,9 +70,14 @@ def fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) ->
     data = replace(data, samples=samples)
     with progress_bar("reading", shown=options.verbose) as progress:
         scan = scan_samples(samples.handle, samples.n_samples, samples.n_features, settings.scanned_as, progress)
-    settings = settings.resolved(scan.summary)
-    staged = samples.n_bytes if options.store and needs_staging(samples.handle) else 0
-    request = ModelRequest(settings=settings, data=data, scan=scan, plan=plan, staged_bytes=staged)
+    request = ModelRequest(
+        settings=settings.resolved(scan.summary),
+        data=data,
+        scan=scan,
+        plan=plan,
+        normalize_requested=settings.normalize,
+        staged_bytes=samples.n_bytes if options.store and needs_staging(samples.handle) else 0,
+    )
     fit = _Fit(request=request, preprocessing=checked_preprocessing(request), started=started, verbose=options.verbose)
     if options.store is None:
         job = make_job(request, fit.preprocessing, samples.handle)
@@ -89,7 +94,8 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
     if transaction.is_finished:
         log.info("%s already holds this model", store.url)
         transaction.replace()
-        return replace(load_model(lease.url), names=samples.names)
+        requested = fit.request.normalize_requested
+        return replace(load_model(lease.url), names=samples.names, normalize_requested=requested)
     transaction.remove_partial_files()
     check_reachable(store.url, "the store")
     try:
@@ -134,6 +140,7 @@ def _run(
         divergences=divergences,
         density_error=density_error,
         temperature=network.temperature(scorer),
+        normalize_requested=fit.request.normalize_requested,
         source_counts=summary.source_counts,
         samples_digest=fit.request.scan.digest,
         fingerprint=weight_fingerprint(job.seed, job.plan),

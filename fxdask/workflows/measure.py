@@ -34,7 +34,13 @@ def measure_classes(
     The caller selects nodes by its own rule. The samples must be at an address and scanned already;
     the same call resumes a store that is unfinished.
     """
-    request = ModelRequest(settings=settings, data=data, scan=scan, plan=plan_model(settings, data, options))
+    request = ModelRequest(
+        settings=settings,
+        data=data,
+        scan=scan,
+        plan=plan_model(settings, data, options),
+        normalize_requested=settings.normalize,
+    )
     url = str(options.store)
     store = open_or_create(url, peek_header(url), request)
     check_reachable(store.url, "the store")

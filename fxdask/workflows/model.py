@@ -57,6 +57,8 @@ class FittedModel:
     """The first weights of a few nodes, see :func:`weight_fingerprint`."""
     bandwidth_fallbacks: dict[str, int]
     info: dict[str, Any]
+    normalize_requested: str | None = None
+    """The parameter ``normalize`` of the fit: the normalisation in use, or "auto", which chose it."""
     overlaps: NDArray[np.float64] | None = None
     """(rank,) overlap of the classes after each node of a joint selection"""
     names: NDArray | None = None

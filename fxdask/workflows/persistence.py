@@ -27,7 +27,7 @@ from fxdask.store.layout import ModelShape
 from fxdask.store.model import ModelStore
 from fxdask.tasks.job import FitJob
 from fxdask.workflows.model import FittedModel, TrainingData, weight_fingerprint
-from fxdask.workflows.settings import FitSettings
+from fxdask.workflows.settings import AUTOMATIC, FitSettings
 
 __all__ = ["ModelRequest", "load_model", "open_or_create", "stored_seed", "write_model"]
 
@@ -47,6 +47,8 @@ class ModelRequest:
     data: TrainingData
     scan: SampleScan
     plan: FitPlan
+    normalize_requested: str | None
+    """The parameter ``normalize`` as it was passed; the settings have the choice of "auto" instead."""
     staged_bytes: int = 0
     """Bytes of samples that the store holds while the fit runs."""
 
@@ -107,6 +109,7 @@ def open_or_create(url: str, header: Mapping[str, Any] | None, request: ModelReq
         "identity": request.identity(),
         "job": request.job,
         "density": request.settings.density,
+        "normalize_requested": request.normalize_requested,
         "classes": _classes_to_json(data.classes),
         "names": None if data.samples.names is None else [str(name) for name in data.samples.names],
     }
@@ -202,6 +205,7 @@ def load_model(url: str) -> FittedModel:
         names, source_counts = header["names"], np.asarray(header["source_counts"], dtype=np.int64)
         digest, fallbacks = header["identity"]["samples"], header["bandwidth_fallbacks"]
         temperature = _stored_temperature(header)
+        requested = _stored_request(header, settings)
         _check_sizes(settings, job, len(classes), names, fallbacks)
     except StoreFormatError:
         raise
@@ -222,6 +226,7 @@ def load_model(url: str) -> FittedModel:
         overlaps=overlaps,
         divergences=store.read_quantity("divergence"),
         temperature=temperature,
+        normalize_requested=requested,
         density_error=store.read("selected/density_error"),
         source_counts=source_counts,
         samples_digest=digest,
@@ -287,6 +292,14 @@ def _stored_temperature(header: Mapping[str, Any]) -> float:
     if not (np.isfinite(temperature) and temperature > 0):
         raise ValueError(f"temperature {temperature} is not above 0")
     return temperature
+
+
+def _stored_request(header: Mapping[str, Any], settings: FitSettings) -> str | None:
+    """The parameter ``normalize`` of the fit; a store of an earlier fxdask tells only the normalisation in use."""
+    requested = header.get("normalize_requested", settings.normalize)
+    if requested not in (AUTOMATIC, settings.normalize):
+        raise ValueError(f"normalize_requested is {requested!r} but {settings.normalize!r} is in use")
+    return requested
 
 
 def _stored_class_norms(header: Mapping[str, Any], plan: FitPlan, largest: float) -> NDArray[np.float64]:

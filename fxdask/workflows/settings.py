@@ -20,7 +20,15 @@ from fxdask.kernels.scorer import DENSITIES
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
 from fxdask.planning.pool_plan import pool_size_for
 
-__all__ = ["FitSettings", "check_name", "check_whole_number"]
+__all__ = [
+    "AUTOMATIC",
+    "PRIORS",
+    "PROJECTIONS_KEPT",
+    "SELECTIONS",
+    "FitSettings",
+    "check_name",
+    "check_whole_number",
+]
 
 AUTOMATIC = "auto"
 PRIORS = ("class_share", "equal")

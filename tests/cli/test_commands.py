@@ -44,10 +44,23 @@ FIT = ("fit", "X.npy", "y.npy", "model.zarr", "--nodes", 200, "--selected", 4)
 
 def test_fit_score_and_info_agree_with_python(folder, two_blobs):
     X, y = two_blobs
-    fitted = run_apart(folder, *FIT, "--normalize", "feature", "--bandwidth", "scott", "--json")
+    words = ("--normalize", "feature", "--bandwidth", "scott", "--combine", "sum", "--selection", "top")
+    fitted = run_apart(folder, *FIT, *words, "--json")
     assert fitted.returncode == 0, fitted.stderr
     facts = json.loads(fitted.stdout)
-    assert set(facts) == {"store", "inputs", "seed", "parameters", "spreads_from", "classes", "fit"}
+    assert set(facts) == {
+        "store",
+        "inputs",
+        "seed",
+        "parameters",
+        "normalization",
+        "temperature",
+        "nodes_selected",
+        "spreads_from",
+        "most_important_features",
+        "classes",
+        "fit",
+    }
     assert facts["parameters"]["n_nodes"] == 200
     assert facts["parameters"]["normalize"] == "feature"
     assert facts["classes"][1]["label"] == 1

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.reporting import model_facts
 from fxdask.reporting.model_facts import divergence_counts, facts_of, nearest_classes
@@ -188,3 +189,15 @@ def test_feature_names_are_kept(three_blobs):
     frame = pandas.DataFrame(X, columns=list("abcde"))
     clf = FisherNetworkClassifier(50, 2).fit(frame, y)
     assert facts_of(clf._fitted_model()).feature_names == list("abcde")
+
+
+@pytest.mark.parametrize(("scale", "words"), [(1, "none; one constant vector"), (1_000, "each feature is scaled")])
+def test_a_normalisation_that_was_chosen_is_told(three_blobs, scale, words, tmp_path):
+    X, y = three_blobs
+    clf = FisherNetworkClassifier(50, 2, normalize="auto", store=tmp_path / "m.zarr").fit(X * [1, 1, 1, 1, scale], y)
+    for model in (clf, fxdask.load(tmp_path / "m.zarr")):
+        told = facts_of(model._fitted_model()).normalization
+        assert told.startswith(words)
+        assert told.endswith(" (chosen by 'auto')")
+    requested = FisherNetworkClassifier(50, 2, normalize=clf.normalize_).fit(X * [1, 1, 1, 1, scale], y)
+    assert "chosen" not in facts_of(requested._fitted_model()).normalization
