@@ -43,7 +43,7 @@ from fxdask.kernels.density.score_table import CellBounds, CellGrid, score_cubic
 from fxdask.kernels.density.tails import TAIL_ERROR, Tail, cubic_through_four, fourth_derivative_bound
 from fxdask.kernels.density.wide_normal import WideNormal
 
-__all__ = ["LARGEST_ERROR", "DensityTable"]
+__all__ = ["FEWEST_TABULATED", "LARGEST_ERROR", "DensityTable"]
 
 LARGEST_ERROR = 4e-7
 """Error bound of every table, relative to the density itself, so also relative to its peak."""
@@ -61,6 +61,8 @@ MOST_CELLS = 2**10
 ROUNDING = 1e-9
 # Up to this number, summing all samples is faster than finding the nearby ones.
 FEW_SAMPLES = 2**10
+# Up to this number, summing a mixture's kernels takes little longer than a table, which would need 30 KiB.
+FEWEST_TABULATED = 16
 LEBESGUE = 1.64
 SIXTH_ROW = (1, 6, 15, 20, 15, 6, 1)  # of Pascal's triangle
 
@@ -99,6 +101,8 @@ class DensityTable:
         self.origin = np.float64(ascending[len(ascending) // 2])
         positions = (ascending.astype(np.float64) - self.origin) / bandwidth
         first, cells = _covered_cells(positions)
+        if wide is not None and len(ascending) <= FEWEST_TABULATED:
+            cells = cells[:0]
         in_bandwidths = None if wide is None else wide.in_units(float(self.origin), bandwidth)
         values, bounds, error = _cell_values(positions, cells + first, in_bandwidths)
         kept = np.flatnonzero(error <= CELL_ERROR)
@@ -113,7 +117,9 @@ class DensityTable:
             self.score_error = float(score_error[is_sure].max(initial=0.0))
         self.error = max(float(error[kept].max(initial=0.0)), TAIL_ERROR)
         n_rows = len(kept) * PIECES
-        self.rows = np.concatenate([np.full((1, coefficients.shape[2]), np.nan), coefficients.reshape(n_rows, -1)])
+        self.rows = np.concatenate(
+            [np.full((1, coefficients.shape[2]), np.nan), coefficients.reshape(n_rows, coefficients.shape[2])]
+        )
         n_cells = int(cells[-1]) + 1 if len(cells) else 0
         of_piece = np.zeros((n_cells, PIECES), np.intp)
         of_piece[cells[kept]] = 1 + np.arange(n_rows).reshape(-1, PIECES)
@@ -174,6 +180,8 @@ def _cell_values(
 
     The last point of a piece is the first of the next one, so a cell has 3 * PIECES + 1 points.
     """
+    if not len(nodes):
+        return np.empty((0, 3 * PIECES + 1)), _derivative_bounds(np.empty(0), np.empty((0, ORDER + 1)), 1), np.empty(0)
     grid, lowest = _node_sums(positions, nodes, wide)
     at = nodes - lowest
     sums = grid[at]
