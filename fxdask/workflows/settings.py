@@ -20,11 +20,13 @@ from fxdask.kernels.scorer import DENSITIES
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
 from fxdask.planning.pool_plan import pool_size_for
 
-__all__ = ["FitSettings", "check_name", "check_whole_number"]
+__all__ = ["SELECTIONS", "FitSettings", "check_name", "check_whole_number"]
 
 AUTOMATIC = "auto"
 PRIORS = ("class_share", "equal")
 SELECTIONS = ("top", "joint")
+"""How nodes are selected: the best of each class, or one set that all classes share."""
+
 PROJECTIONS_KEPT = ("selected", "all")
 # Outside of this range the squared distance in bandwidths overflows float64.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
