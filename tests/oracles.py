@@ -444,3 +444,57 @@ def evaluation(log_scores, truth, classes, n_bins=20):
         "bins": bins,
         "score_samples": [total for *_, total in found],
     }
+
+
+def pair_correct_beyond(train, test, weights, draws, n_selected, pool_size):
+    """Like ``pair_correct``, for all rules, with the best nodes and with a joint selection.
+
+    A network is named by its criterion, its rule and its selection.
+    """
+    trained, tested = (
+        [weights.astype(float) @ normalize(images, "sample").T for images in pair] for pair in (train, test)
+    )
+    if draws is not None:
+        location = [np.array([interquartile_mean(row) for row in values]) for values in trained]
+        shift = (draws - (location[1] - location[0]))[:, None]
+        trained[1], tested[1] = trained[1] + shift, tested[1] + shift
+    location = np.array([[interquartile_mean(row) for row in values] for values in trained])
+    spreads = np.array([[_mad64(row) for row in values] for values in trained])
+    chosen = {}
+    for criterion in ("extended_fisher", "fisher"):
+        scores = divergences(location, spreads, [0.5, 0.5], np.zeros_like(spreads), criterion)
+        chosen[criterion, "top"] = [top_nodes(row, n_selected) for row in scores]
+        if criterion == "extended_fisher":
+            pool = sorted({node for row in scores for node in top_nodes(row, pool_size)})
+    correlations = [shrunk_correlations(values[pool])[0] for values in trained]
+    counts = [values.shape[1] for values in trained]
+    found, _ = joint_selection(
+        location[:, pool], spreads[:, pool], correlations, counts, [0.5, 0.5], len(counts) * n_selected
+    )
+    chosen["extended_fisher", "joint"] = [[pool[c] for c in found]] * 2
+    return {
+        (criterion, rule, selection): _pair_labelled(trained, tested, nodes, location, spreads, rule)
+        for (criterion, selection), nodes in chosen.items()
+        for rule in ("sum", "scaled", "log", "joint")
+    }
+
+
+def _pair_labelled(trained, tested, chosen, location, spreads, rule):
+    """Values of two classes, the nodes of each -> number of correct labels by one rule, with equal priors."""
+    used = sorted({node for row in chosen for node in row})
+    own = [[used.index(node) for node in row] for row in chosen]
+    values = np.concatenate([part[used] for part in trained], axis=1)
+    codes = np.repeat([0, 1], [part.shape[1] for part in trained])
+    widths = np.array([[silverman(part[node], spreads[k][node]) for node in used] for k, part in enumerate(trained)])
+    correct = 0
+    for k in (0, 1):
+        points = tested[k][used]
+        if rule == "joint":
+            correlations = [shrunk_correlations(part[used])[0] for part in trained]
+            y = joint_log_scores(
+                points, values, codes, correlations, widths, location[:, used], spreads[:, used], [0.5, 0.5]
+            )
+        else:
+            y = log_scores(points, values, codes, own, widths, spreads[:, used], [0.5, 0.5], rule)
+        correct += int((y[:, k] > y[:, 1 - k]).sum())
+    return correct

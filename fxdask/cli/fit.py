@@ -47,7 +47,7 @@ DEFAULT = FisherNetworkClassifier().get_params()
 @click.option(
     "--pool-size",
     type=click.IntRange(1),
-    help="Candidates of each class for --selection joint; ten times --selected if not given, or fewer.",
+    help="Candidates of each class for --selection joint; chosen by the number of classes if not given.",
 )
 @click.option("--location", type=click.Choice(list(LOCATIONS)), default=DEFAULT["location"])
 @click.option("--spread", type=click.Choice(list(SPREADS)), default=DEFAULT["spread"])

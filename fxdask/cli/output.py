@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import zip_longest
 from typing import Any
 
 import click
@@ -36,10 +37,10 @@ def _print_fact(name: str, value: Any, indent: int, *, in_bytes: bool = False) -
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
-    table = [
-        [name.replace("_", " ") for name in rows[0]],
-        *([_shown(value) for value in row.values()] for row in rows),
-    ]
+    # A name of several lines makes a narrow column; its last line is next to the values.
+    names = [name.replace("_", " ").split("\n")[::-1] for name in rows[0]]
+    heads = [list(line) for line in zip_longest(*names, fillvalue="")][::-1]
+    table = [*heads, *([_shown(value) for value in row.values()] for row in rows)]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         click.echo("  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from fxdask.cli.options import Bytes, RunOptions, check_selected, run_options
 from fxdask.cli.output import print_result
 from fxdask.errors import InvalidInputError
 from fxdask.experiment.datasets import DATASETS
-from fxdask.experiment.results import CRITERIA_COMPARED
+from fxdask.experiment.results import CRITERIA_COMPARED, Results
 from fxdask.experiment.runner import checked_pairs, checked_seeds
+from fxdask.experiment.variants import Variant, checked_rules, checked_selections
 
 __all__ = ["reproduce"]
 
@@ -50,6 +52,21 @@ class _Pairs(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
+class _Names(click.ParamType):
+    """Option type: one name or several, such as sum,joint."""
+
+    name = "names"
+
+    def __init__(self, checked: Callable[[list[str]], tuple[str, ...]]) -> None:
+        self._checked = checked
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        try:
+            return self._checked([word.strip() for word in str(value).split(",")])
+        except InvalidInputError as error:
+            self.fail(str(error), param, ctx)
+
+
 @click.command()
 @click.argument("dataset", type=click.Choice(list(DATASETS)))
 @click.option("--data", type=click.Path(), help="Folder of the IDX files; if not given, OpenML's copy is used.")
@@ -64,6 +81,19 @@ class _Pairs(click.ParamType):
     "--mean-shift/--no-mean-shift",
     default=True,
     help="Shift the classes of a pair to nearly equal means, as in the paper.",
+)
+@click.option(
+    "--rules",
+    type=_Names(checked_rules),
+    default="sum",
+    help="Rules that combine densities, such as sum,log,joint; sum, the paper's, is always among them.",
+)
+@click.option(
+    "--selection",
+    "selections",
+    type=_Names(checked_selections),
+    default="top",
+    help="How nodes are selected, such as top,joint; top, the paper's, is always among them.",
 )
 @click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; planned if not given.")
 @click.option("--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB.")
@@ -82,9 +112,38 @@ def reproduce(dataset: str, out: str | None, *, run: RunOptions, **parameters: A
         name: str(folder / file)
         for name, file in (("results", "results.json"), ("table", "results.csv"), ("report", "report.html"))
     }
-    pairs = results.table() if run.as_json else [_short(row) for row in results.table()]
     facts = {"images": results.facts["split"], "seconds": round(results.facts["seconds"], 1)}
-    print_result({"pairs": pairs, "summary": results.summary()} | facts | files, run.as_json)
+    print_result(_tables(results, as_json=run.as_json) | facts | files, run.as_json)
+
+
+def _tables(results: Results, *, as_json: bool) -> dict[str, Any]:
+    """The tables of pairs and of averages, as numbers or short enough for a terminal."""
+    pairs, compared = results.table(), results.comparison()
+    tables: dict[str, Any] = {"pairs": pairs, "summary": results.summary()}
+    if not as_json:
+        tables["pairs"] = _many_variants(results, pairs) if results.is_beyond_the_paper else list(map(_short, pairs))
+        compared = [_short_variant(*both) for both in zip(results.variants, compared, strict=True)]
+    return tables | ({"rules_and_selections": compared} if results.is_beyond_the_paper else {})
+
+
+def _many_variants(results: Results, rows: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """One row per pair with the mean of each variant, and the paper's figures before its own variants."""
+    shown: list[dict[str, str]] = [{"pair": row["pair"]} for row in rows]
+    for variant in results.variants:
+        above = variant.selection if variant.criterion == "extended_fisher" else variant.criterion
+        for row, into in zip(rows, shown, strict=True):
+            if f"{variant.name}_paper" in row:
+                into[f"{above}\npaper"] = f"{row[f'{variant.name}_paper']:.2f}"
+            into[f"{above}\n{variant.rule}"] = f"{row[variant.name]:.2f}"
+    return shown
+
+
+def _short_variant(variant: Variant, row: dict[str, Any]) -> dict[str, str]:
+    """One variant's averages, short enough for a terminal."""
+    words = {name: row[name].replace("_", " ") for name in ("criterion", "rule", "selection")}
+    interval = "" if row["interval"] is None else f"±{row['interval']:.2f}"
+    gain = "" if variant.is_papers else f"{row['gain']:+.2f}"
+    return words | {"average_%": f"{row['average']:.2f}", "95%_interval": interval, "gain_over_the_paper's": gain}
 
 
 def _short(row: dict[str, Any]) -> dict[str, str]:

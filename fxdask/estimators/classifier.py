@@ -68,7 +68,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         where every further node repeats what the chosen ones tell.
     pool_size : int or "auto"
         Candidates of each class for ``selection="joint"``, its best nodes by the criterion; "auto" is
-        ten times ``n_selected``, or fewer with many classes.
+        ten times ``n_selected``, at least 100, or fewer with many classes.
     location : {"interquartile_mean", "mean", "median"}
         Estimator of the location of a class at a node.
     spread : {"mad", "iqr", "std"}
@@ -170,9 +170,9 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         bandwidth: str | float = "silverman",
         bandwidth_spread: str | None = None,
         priors: str | ArrayLike = "class_share",
-        combine: str = "sum",
+        combine: str = "joint",
         density: str = "table",
-        normalize: str | None = None,
+        normalize: str | None = "auto",
         store: str | Path | None = None,
         keep_projections: str = "selected",
         keep_weights: bool = False,

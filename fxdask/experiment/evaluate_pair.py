@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.experiment.variants import PAPERS_VARIANTS, Variant
+from fxdask.kernels.combination.table import COMBINATIONS
+from fxdask.kernels.copula import rank_scores, score_sums, shrunk_correlation
 from fxdask.kernels.density.exact import log_density
+from fxdask.kernels.joint_selection import Pool, select_jointly
 from fxdask.kernels.network import DensityOptions, SelectedNodes, assemble
 from fxdask.kernels.scorer import Scorer
 from fxdask.kernels.statistics import node_tolerance
@@ -22,6 +26,7 @@ from fxdask.tasks.threads import one_blas_thread
 __all__ = [
     "NodeDensities",
     "PairJob",
+    "PairPool",
     "PairResult",
     "PairSelection",
     "SortedSamples",
@@ -48,27 +53,45 @@ class PairJob:
     train: SortedSamples
     test: SortedSamples
     options: DensityOptions
+    """How densities are computed; each variant has its own rule instead of the rule here."""
     priors: NDArray[np.float64]
     """(2,) priors of the two classes."""
+    variants: tuple[Variant, ...] = PAPERS_VARIANTS
 
 
 @dataclass(frozen=True)
+class PairPool:
+    """The candidates of a pair's joint selection, with the second class shifted."""
+
+    nodes: NDArray[np.int64]
+    """(candidate,) in ascending order."""
+    location: NDArray[np.float64]
+    """(class of the pair, candidate)"""
+    spread: NDArray[np.float64]
+    """(class of the pair, candidate), at least the tolerance."""
+    shift: NDArray[np.float64]
+    """(candidate,)"""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PairSelection:
     """The nodes that each criterion selected for a pair, and the shift of the second class at each of them."""
 
     codes: tuple[int, int]
     """Indices of the pair's classes among all classes."""
     chosen: Mapping[str, NDArray[np.int64]]
-    """By criterion, (class of the pair, rank) nodes."""
+    """By criterion, (class of the pair, rank) nodes, or (1, rank) nodes that both classes share."""
     nodes: NDArray[np.int64]
     """(u,) all selected nodes in ascending order."""
     shift: NDArray[np.float64]
     """(u,) offset that is added to every value of the second class, training and test."""
+    pool: PairPool | None = None
+    """The candidates of the joint selection, if a variant has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairResult:
-    """Number of correctly labelled test samples of a pair by criterion, and counters of the process."""
+    """Number of correctly labelled test samples of a pair by variant, and counters of the process."""
 
     correct: dict[str, int]
     tested: int
@@ -95,19 +118,60 @@ class NodeDensities:
 
 @one_blas_thread()
 def evaluate_pair(job: PairJob, choice: PairSelection) -> PairResult:
-    """Label the pair's test samples with the network of each criterion's nodes."""
+    """Label the pair's test samples with the network of each variant."""
+    correct, fallbacks = _count_correct(job, choice, "top")
+    if choice.pool is not None:
+        # These nodes are projected on their own, so that they cannot change the last bits of the others' values.
+        of_joint, n_fallbacks = _count_correct(job, _selected_jointly(job, choice.codes, choice.pool), "joint")
+        correct, fallbacks = correct | of_joint, fallbacks + n_fallbacks
+    tested = sum(stop - start for start, stop in (job.test.rows[k] for k in choice.codes))
+    return PairResult(
+        correct={variant.name: correct[variant.name] for variant in job.variants},
+        tested=tested,
+        fallbacks=fallbacks,
+        process=this_process(),
+        peak_bytes=peak_bytes(),
+    )
+
+
+def _count_correct(job: PairJob, choice: PairSelection, selection: str) -> tuple[dict[str, int], int]:
+    """The correct labels of each variant with this selection, and the number of fallbacks of all selected nodes."""
     weights = weight_rows(job.fit.seed, choice.nodes, job.fit.plan.n_features)
     trained = _shifted_values(job.fit, job.train, choice, weights)
     tested = _shifted_values(job.fit, job.test, choice, weights)
-    correct, fallbacks = {}, 0
-    for criterion, chosen in choice.chosen.items():
-        scorer, rows, n_fallbacks = _scorer(job, choice, chosen, weights, trained)
-        fallbacks += n_fallbacks
-        labels = [scorer.class_scores(values[rows]).scores.argmax(axis=1) for values in tested]
-        correct[criterion] = sum(int((found == k).sum()) for k, found in enumerate(labels))
-    n_tested = sum(values.shape[1] for values in tested)
-    return PairResult(
-        correct=correct, tested=n_tested, fallbacks=fallbacks, process=this_process(), peak_bytes=peak_bytes()
+    correct: dict[str, int] = {}
+    fallbacks: dict[str, int] = {}  # by criterion, because the bandwidths do not depend on the rule
+    for variant in job.variants:
+        if variant.selection == selection:
+            scorer, rows, fallbacks[variant.criterion] = _scorer(job, choice, variant, weights, trained)
+            labels = [scorer.class_scores(values[rows]).scores.argmax(axis=1) for values in tested]
+            correct[variant.name] = sum(int((found == k).sum()) for k, found in enumerate(labels))
+    return correct, sum(fallbacks.values())
+
+
+def _selected_jointly(job: PairJob, codes: tuple[int, int], pool: PairPool) -> PairSelection:
+    """Select the candidates that leave the smallest overlap of the two classes together."""
+    weights = weight_rows(job.fit.seed, pool.nodes, job.fit.plan.n_features)
+    counts, correlations = [], []
+    for k in codes:
+        # A shift changes no rank, so the values need none.
+        values = project_rows(job.fit, job.train.samples, weights, *job.train.rows[k])
+        counts.append(values.shape[1])
+        correlations.append(shrunk_correlation(score_sums(rank_scores(values)), counts[-1])[0])
+    candidates = Pool(
+        location=pool.location,
+        spread=pool.spread,
+        correlation=np.array(correlations),
+        counts=np.array(counts),
+        priors=job.priors,
+    )
+    found = select_jointly(candidates, len(codes) * job.fit.plan.n_selected).candidates
+    ascending = np.sort(found)
+    return PairSelection(
+        codes=codes,
+        chosen={"extended_fisher": pool.nodes[found][None]},
+        nodes=pool.nodes[ascending],
+        shift=pool.shift[ascending],
     )
 
 
@@ -123,11 +187,12 @@ def _shifted_values(
 def _scorer(
     job: PairJob,
     choice: PairSelection,
-    chosen: NDArray[np.int64],
+    variant: Variant,
     weights: NDArray[np.float32],
     trained: list[NDArray[np.float32]],
 ) -> tuple[Scorer, NDArray[np.intp], int]:
-    """The network of one criterion, the rows of its nodes among the pair's nodes, and its number of fallbacks."""
+    """The network of one variant, the rows of its nodes among the pair's nodes, and its number of fallbacks."""
+    chosen = choice.chosen[variant.criterion]
     rows = np.flatnonzero(np.isin(choice.nodes, chosen))
     middle = trained[0].shape[1]
     values = np.concatenate([of_class[rows] for of_class in trained], axis=1)
@@ -139,7 +204,8 @@ def _scorer(
         class_slices=slices,
         tolerance=node_tolerance(weights[rows], job.fit.class_norms[list(choice.codes)]),
     )
-    parameters, fallbacks = assemble(job.fit.preprocessing, selected, chosen, job.priors, job.options)
+    options = replace(job.options, rule=COMBINATIONS[variant.rule])
+    parameters, fallbacks = assemble(job.fit.preprocessing, selected, chosen, job.priors, options)
     return Scorer(parameters), rows, sum(fallbacks.values())
 
 
@@ -149,7 +215,7 @@ def node_densities(job: PairJob, choice: PairSelection, criterion: str) -> list[
     weights = weight_rows(job.fit.seed, choice.nodes, job.fit.plan.n_features)
     trained = _shifted_values(job.fit, job.train, choice, weights)
     tested = _shifted_values(job.fit, job.test, choice, weights)
-    scorer, rows, _ = _scorer(job, choice, choice.chosen[criterion], weights, trained)
+    scorer, rows, _ = _scorer(job, choice, Variant(criterion), weights, trained)
     network = scorer.parameters
     # Values are relative to the origin of the preprocessing; the figure shows them relative to zero.
     middle = network.weights.astype(np.float64) @ job.fit.preprocessing.shift

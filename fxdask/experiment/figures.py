@@ -10,10 +10,12 @@ from fxdask.experiment.example import Example
 from fxdask.experiment.results import CRITERIA_COMPARED, Results
 from fxdask.reporting.figures import CLASS_COLOURS, INK, new_figure, styled, svg_of
 
-__all__ = ["agreement_figure", "density_figure", "divergence_figure", "response_figure"]
+__all__ = ["agreement_figure", "density_figure", "divergence_figure", "response_figure", "variants_figure"]
 
 SHOWN_POINTS = 600
 SHOWN_SAMPLES = 250
+RULE_MARKERS = {"sum": "o", "scaled": "D", "log": "^", "joint": "s"}
+SELECTION_COLOURS = dict(zip(("top", "joint"), CLASS_COLOURS, strict=True))
 
 
 def response_figure(example: Example, names: tuple[str, str]) -> str:
@@ -115,3 +117,36 @@ def agreement_figure(results: Results) -> str | None:
         panel.set_ylabel("accuracy of this run, % (bars: 95% interval)")
         panel.legend()
         return svg_of(figure, "Accuracy of every pair in this run and in the paper")
+
+
+def variants_figure(results: Results, pair_names: list[str]) -> str:
+    """The mean accuracy of every variant for every pair; pairs are sorted by the paper's own network."""
+    order = np.argsort(results.mean("extended_fisher"), kind="stable")
+    rows = np.arange(len(order))
+    with styled():
+        figure, axes = new_figure(1, 2, (8.4, 1.9 + 0.2 * len(order)), sharey=True, width_ratios=(3, 2))
+        for panel, criterion in zip(axes[0], CRITERIA_COMPARED, strict=True):
+            theirs = results.published_mean(criterion)
+            if theirs is not None:
+                panel.plot(theirs[order], rows, "|", color=INK, markersize=9, label="the paper's figure")
+            for variant in results.variants:
+                if variant.criterion == criterion:
+                    panel.plot(
+                        results.mean(variant.name)[order],
+                        rows,
+                        RULE_MARKERS[variant.rule],
+                        color=SELECTION_COLOURS[variant.selection],
+                        markersize=4.5,
+                        markerfacecolor="none" if variant.selection == "top" else None,
+                        label=f"{variant.rule}, {variant.selection}",
+                    )
+            panel.set_title(f"nodes ranked by {criterion.replace('_', ' ')}")
+            panel.set_xlabel("accuracy, %")
+            panel.set_yticks(rows, [pair_names[i] for i in order])
+            panel.set_ylim(-0.7, len(order) - 0.3)
+            panel.grid(axis="y", linewidth=0.3)
+        # The left panel has every rule and selection, so its legend serves both.
+        figure.legend(
+            *axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=5, title="rule, selection"
+        )
+        return svg_of(figure, "Accuracy of every pair by rule and selection")

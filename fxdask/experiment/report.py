@@ -11,7 +11,13 @@ import numpy as np
 
 from fxdask.experiment.datasets import DATASETS, PUBLISHED_SPLIT, UNKNOWN_SPLIT
 from fxdask.experiment.example import Example
-from fxdask.experiment.figures import agreement_figure, density_figure, divergence_figure, response_figure
+from fxdask.experiment.figures import (
+    agreement_figure,
+    density_figure,
+    divergence_figure,
+    response_figure,
+    variants_figure,
+)
 from fxdask.experiment.results import CRITERIA_COMPARED, Pair, Results
 from fxdask.reporting.figures import image_data
 from fxdask.reporting.page import (
@@ -45,6 +51,17 @@ READINGS = (
     "Both criteria choose from the same nodes, and the ten classes are measured once for each seed.",
 )
 
+RULES = {
+    "sum": "Rule sum, the paper's: the sum of a class's densities over its own nodes.",
+    "scaled": "Rule scaled: the same, with each density multiplied by the class's spread at the node.",
+    "log": "Rule log: the sum of log densities over the nodes of both classes.",
+    "joint": "Rule joint: the joint density of the nodes of both classes, by a Gaussian copula for each class.",
+}
+SELECTIONS = {
+    "top": "Selection top, the paper's: the best nodes of each class by the criterion.",
+    "joint": "Selection joint: nodes that both classes share, each chosen because it leaves the smallest overlap.",
+}
+
 
 def write_page(path: Path, results: Results, example: Example, image_shape: tuple[int, int]) -> None:
     """Write the page; an existing file is overwritten only if it is a report too."""
@@ -66,6 +83,7 @@ def page(results: Results, example: Example, image_shape: tuple[int, int]) -> st
         *(_matrix(results, criterion) for criterion in CRITERIA_COMPARED),
         _gains(results),
         _agreement(results),
+        _beyond_the_paper(results),
         _figures(results, example, image_shape),
         _run_facts(results),
     ]
@@ -75,7 +93,7 @@ def page(results: Results, example: Example, image_shape: tuple[int, int]) -> st
 def _opening(results: Results) -> str:
     identity, n_seeds = results.identity, len(results.seeds)
     shift = "with nearly equal means in each pair" if identity["mean_shift"] else "without any shift"
-    n_networks = 2 * len(results.pairs) * n_seeds
+    n_networks = len(results.variants) * len(results.pairs) * n_seeds
     return (
         f"<p>{_counted(len(results.pairs), 'pair')} of classes, {_counted(n_seeds, 'seed')}, "
         f"{identity['n_nodes']:,} random nodes, the best {identity['n_selected']} for each class, {shift}: "
@@ -176,6 +194,53 @@ def _gains(results: Results) -> str:
 def _agreement(results: Results) -> str:
     figure = agreement_figure(results)
     return "" if figure is None else captioned(figure, "Every pair in this run and in the paper.")
+
+
+def _beyond_the_paper(results: Results) -> str:
+    """Averages and pairs of other rules and selections than the paper's; nothing if there are none."""
+    if not results.is_beyond_the_paper:
+        return ""
+    names = DATASETS[results.identity["dataset"]].class_names
+    used = [RULES[variant.rule] for variant in results.variants]
+    used += [SELECTIONS[variant.selection] for variant in results.variants]
+    meanings = "".join(f"<li>{escape(text)}</li>" for text in dict.fromkeys(used))
+    pair_names = [f"{names[a]} and {names[b]}" for a, b in results.pairs]
+    text = "All networks choose from the same nodes, and have the same pairs, shifts and priors. "
+    text += "Pairs are sorted by the paper's own rule and selection with the extended criterion."
+    return "\n".join(
+        [
+            f"<h2>Beyond the paper's rule</h2><ul>{meanings}</ul>",
+            _averages(results),
+            captioned(variants_figure(results, pair_names), text),
+            "<details><summary>The same figures as numbers</summary>",
+            *(_pairs_of(results, criterion, pair_names) for criterion in CRITERIA_COMPARED),
+            "</details>",
+        ]
+    )
+
+
+def _averages(results: Results) -> str:
+    """One row per variant: its average with its interval, and its gain over the paper's rule and selection."""
+    heads = ["criterion, rule, selection", "average of the pairs, %", "95% interval", "gain over the paper's rule"]
+    rows = []
+    for variant, row in zip(results.variants, results.comparison(), strict=True):
+        interval = "" if row["interval"] is None else f"±{row['interval']:.2f}"
+        gain = "" if variant.is_papers else f"{row['gain']:+.2f}"
+        named = f"{TITLES[variant.criterion]}, {variant.rule}, {variant.selection}"
+        rows.append([named, f"{row['average']:.2f}", interval, gain])
+    return table(heads, rows)
+
+
+def _pairs_of(results: Results, criterion: str, pair_names: list[str]) -> str:
+    """The means of every pair for one criterion, one column per rule and selection."""
+    variants = [variant for variant in results.variants if variant.criterion == criterion]
+    columns = [results.mean(variant.name) for variant in variants]
+    heads = [TITLES[criterion], *(f"{variant.rule}, {variant.selection}" for variant in variants)]
+    theirs = results.published_mean(criterion)
+    if theirs is not None:
+        columns, heads = [theirs, *columns], [heads[0], "the paper's", *heads[1:]]
+    rows = [[name, *(f"{column[i]:.2f}" for column in columns)] for i, name in enumerate(pair_names)]
+    return table(heads, rows)
 
 
 def _figures(results: Results, example: Example, image_shape: tuple[int, int]) -> str:

@@ -21,7 +21,9 @@ from fxdask.experiment.example import Example
 from fxdask.experiment.report import write_page
 from fxdask.experiment.results import Pair, Results
 from fxdask.experiment.runner import RESULTS, Experiment, ExperimentOptions, checked_pairs, checked_seeds, run
+from fxdask.experiment.variants import checked_rules, checked_selections
 from fxdask.store.lease import exclusive_lease
+from fxdask.workflows.settings import FitSettings
 
 __all__ = ["Reproduction", "reproduce"]
 
@@ -32,7 +34,8 @@ class Reproduction:
     Attributes
     ----------
     accuracy : dict of ndarray of shape (n_pairs, n_seeds)
-        By criterion, ``"extended_fisher"`` and ``"fisher"``, the percentage of correct labels.
+        The percentage of correct labels, by criterion, ``"extended_fisher"`` and ``"fisher"``. Other
+        rules and selections than the paper's are named with them, such as ``"fisher log top"``.
     pairs : list of (class, class)
     seeds : list of int
     results : Results
@@ -52,7 +55,7 @@ class Reproduction:
 
     @property
     def accuracy(self) -> dict[str, NDArray[np.float64]]:
-        """By criterion, (pair, seed) percentage of correct labels."""
+        """By criterion, rule and selection, (pair, seed) percentage of correct labels."""
         return self.results.accuracy
 
     @property
@@ -70,7 +73,8 @@ class Reproduction:
         write_page(Path(path), self.results, self._example, self._image_shape)
 
     def __repr__(self) -> str:
-        averages = ", ".join(f"{row['criterion']} {row['average']:.2f}%" for row in self.results.summary())
+        means = {variant.name: self.results.mean(variant.name).mean() for variant in self.results.variants}
+        averages = ", ".join(f"{name} {mean:.2f}%" for name, mean in means.items())
         return f"<Reproduction of {self.results.identity['dataset']}: {len(self.pairs)} pairs, {averages}>"
 
 
@@ -83,6 +87,8 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
     n_selected: int = 10,
     *,
     mean_shift: bool = True,
+    rules: str | Sequence[str] = ("sum",),
+    selections: str | Sequence[str] = ("top",),
     out: str | Path | None = None,
     overwrite: bool = False,
     nodes_per_block: int | str = "auto",
@@ -92,7 +98,8 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
     """Run the paper's experiment: every pair of classes, both criteria, several seeds.
 
     The ten classes are measured once per seed, and all pairs and both criteria share these
-    statistics. The experiment runs on the connected Dask cluster, or on local threads if there is
+    statistics. Other rules and selections than the paper's can be evaluated beside it, on the same
+    nodes, pairs and shifts. The experiment runs on the connected Dask cluster, or on local threads if there is
     none, with the same results.
 
     Parameters
@@ -109,6 +116,12 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
         Number of random nodes, and of nodes kept for each class.
     mean_shift : bool
         Whether the second class of a pair is shifted so that the means nearly coincide, as in the paper.
+    rules : sequence of {"sum", "scaled", "log", "joint"}
+        How densities are combined, as ``combine`` of :class:`FisherNetworkClassifier`, for both
+        criteria. The paper's rule, "sum", is always among them.
+    selections : sequence of {"top", "joint"}
+        How nodes are selected, for the extended criterion. The paper's selection, "top", is always
+        among them; "joint" takes at most ``2 * n_selected`` nodes that both classes share.
     out : path, optional
         Folder for ``results.json``, ``results.csv`` and ``example.npz``. The same call resumes an
         interrupted one, and more seeds or pairs are added to the existing results. A cluster needs a
@@ -131,21 +144,16 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
     >>> result = fxdask.reproduce("digits", seeds=2, pairs=[(0, 1), (3, 8)], n_nodes=300)
     >>> result.accuracy["extended_fisher"].shape
     (2, 2)
+    >>> joint = fxdask.reproduce("digits", seeds=1, pairs=[(3, 8)], n_nodes=300, rules=["joint"])
+    >>> list(joint.accuracy)
+    ['extended_fisher', 'extended_fisher joint top', 'fisher', 'fisher joint top']
     """
     chosen_seeds, chosen_pairs = checked_seeds(seeds), checked_pairs(pairs)
+    chosen_rules, chosen_selections = checked_rules(rules), checked_selections(selections)
     _check_paths_and_limit(data, out, memory_limit)
     if not isinstance(mean_shift, (bool, np.bool_)):
         raise InvalidInputError(f"mean_shift must be True or False, not {mean_shift!r}")
-    settings = checked_settings(
-        FisherNetworkClassifier(
-            n_nodes,
-            n_selected,
-            priors="equal",
-            normalize="sample",
-            random_state=0,
-            nodes_per_block=nodes_per_block,
-        )
-    )
+    settings = _papers_settings(n_nodes, n_selected, nodes_per_block)
     if settings.n_selected > settings.n_nodes:
         raise InvalidInputError(f"n_selected={n_selected} is more than n_nodes={n_nodes}; select fewer nodes")
     if out is None and active_client() is not None:
@@ -157,6 +165,8 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
         seeds=chosen_seeds,
         pairs=chosen_pairs,
         mean_shift=bool(mean_shift),
+        rules=chosen_rules,
+        selections=chosen_selections,
     )
     experiment.check()
     with ExitStack() as stack:
@@ -167,6 +177,31 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
         options = ExperimentOptions(overwrite, nodes_per_block, memory_limit, verbose)
         results, example = run(experiment, folder, options)
     return Reproduction(results, example, images.image_shape)
+
+
+def _papers_settings(n_nodes: int, n_selected: int, nodes_per_block: int | str) -> FitSettings:
+    """The paper's parameters; all are written out, because the classifier's defaults may be others."""
+    return checked_settings(
+        FisherNetworkClassifier(
+            n_nodes,
+            n_selected,
+            criterion="extended_fisher",
+            selection="top",
+            pool_size="auto",
+            location="interquartile_mean",
+            spread="mad",
+            bandwidth="silverman",
+            bandwidth_spread=None,
+            priors="equal",
+            combine="sum",
+            density="table",
+            normalize="sample",
+            keep_projections="selected",
+            keep_weights=False,
+            random_state=0,
+            nodes_per_block=nodes_per_block,
+        )
+    )
 
 
 def _check_paths_and_limit(data: Any, out: Any, memory_limit: Any) -> None:

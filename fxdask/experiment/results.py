@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
 from fxdask.errors import StoreExistsError, StoreFormatError
+from fxdask.experiment.variants import PAPERS_CHOICES, PAPERS_VARIANTS, Variant, variants_of
 from fxdask.store.files import write_atomically
 
 __all__ = [
@@ -63,34 +64,44 @@ def published_figures(dataset: str) -> Published | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """Accuracies of both criteria over pairs of classes and seeds."""
+    """Accuracies of all variants over pairs of classes and seeds.
+
+    A variant's name is its criterion if its rule and selection are the paper's, else its criterion,
+    rule and selection, such as "extended_fisher joint top".
+    """
 
     identity: Mapping[str, Any]
     """Everything that the counts depend on: data and parameters."""
     pairs: list[Pair]
     seeds: list[int]
     correct: Mapping[str, NDArray[np.int64]]
-    """By criterion, (pair, seed) number of correctly labelled test samples."""
+    """By variant, (pair, seed) number of correctly labelled test samples."""
     tested: NDArray[np.int64]
     """(pair,) number of test samples."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The networks that were compared; the paper's two are always among them."""
+        return variants_of(self.identity)
+
+    @property
+    def is_beyond_the_paper(self) -> bool:
+        """Whether there are other variants than the paper's two."""
+        return self.variants != PAPERS_VARIANTS
+
+    @property
     def accuracy(self) -> dict[str, NDArray[np.float64]]:
-        """By criterion, (pair, seed) percentage of correctly labelled test samples."""
+        """By variant, (pair, seed) percentage of correctly labelled test samples."""
         return {name: 100 * counts / self.tested[:, None] for name, counts in self.correct.items()}
 
-    def mean(self, criterion: str) -> NDArray[np.float64]:
+    def mean(self, variant: str) -> NDArray[np.float64]:
         """(pair,) mean accuracy over the seeds."""
-        return self.accuracy[criterion].mean(axis=1)
+        return self.accuracy[variant].mean(axis=1)
 
-    def interval(self, criterion: str) -> NDArray[np.float64]:
+    def interval(self, variant: str) -> NDArray[np.float64]:
         """(pair,) half the width of the mean's 95% interval, by Student's t; NaN for one seed."""
-        n_seeds = len(self.seeds)
-        if n_seeds < 2:
-            return np.full(len(self.pairs), np.nan)
-        deviation = self.accuracy[criterion].std(axis=1, ddof=1)
-        return student_t.ppf((1 + CONFIDENCE) / 2, n_seeds - 1) * deviation / np.sqrt(n_seeds)
+        return _half_width(self.accuracy[variant])
 
     @property
     def published(self) -> Published | None:
@@ -118,21 +129,50 @@ class Results:
             rows.append(row)
         return rows
 
+    def comparison(self) -> list[dict[str, Any]]:
+        """For each variant the average over the pairs, its 95% interval over the seeds, and the gain.
+
+        The gain is over the paper's rule and selection with the same criterion.
+        """
+        rows: list[dict[str, Any]] = []
+        for variant in self.variants:
+            accuracy = self.accuracy[variant.name]
+            interval = float(_half_width(accuracy.mean(axis=0)[None])[0])
+            row = {"criterion": variant.criterion, "rule": variant.rule, "selection": variant.selection}
+            rows.append(
+                row
+                | {
+                    "average": float(accuracy.mean()),
+                    "interval": interval if np.isfinite(interval) else None,
+                    "gain": float(accuracy.mean() - self.accuracy[variant.criterion].mean()),
+                }
+            )
+        return rows
+
     def table(self) -> list[dict[str, Any]]:
-        """One row per pair: mean and interval of both criteria, the gain, and the paper's figures."""
+        """One row per pair: mean and interval of all variants, the gain, and the paper's figures."""
         rows: list[dict[str, Any]] = []
         for i, (a, b) in enumerate(self.pairs):
             row: dict[str, Any] = {"pair": f"{a}-{b}", "tested": int(self.tested[i])}
-            for criterion in CRITERIA_COMPARED:
-                row[criterion] = float(self.mean(criterion)[i])
-                interval = float(self.interval(criterion)[i])
-                row[f"{criterion}_interval"] = interval if np.isfinite(interval) else None
-                theirs = self.published_mean(criterion)
+            for variant in self.variants:
+                name = variant.name
+                row[name] = float(self.mean(name)[i])
+                interval = float(self.interval(name)[i])
+                row[f"{name}_interval"] = interval if np.isfinite(interval) else None
+                theirs = self.published_mean(name) if variant.is_papers else None
                 if theirs is not None:
-                    row[f"{criterion}_paper"] = float(theirs[i])
+                    row[f"{name}_paper"] = float(theirs[i])
             row["gain"] = row["extended_fisher"] - row["fisher"]
             rows.append(row)
         return rows
+
+
+def _half_width(accuracy: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(row, seed) accuracies -> (row,) half the width of the 95% interval of each mean; NaN for one seed."""
+    n_seeds = accuracy.shape[1]
+    if n_seeds < 2:
+        return np.full(len(accuracy), np.nan)
+    return student_t.ppf((1 + CONFIDENCE) / 2, n_seeds - 1) * accuracy.std(axis=1, ddof=1) / np.sqrt(n_seeds)
 
 
 class ResultsFile:
@@ -163,8 +203,9 @@ class ResultsFile:
             stored = json.loads(self.path.read_text(encoding="utf-8"))
             if not isinstance(stored["identity"], dict) or not isinstance(stored["facts"], dict):
                 raise ValueError("no identity or facts")
+            names = [variant.name for variant in variants_of(stored["identity"])]
             for seed, of_seed in stored["seeds"].items():
-                _check_counts(int(seed), of_seed)
+                _check_counts(int(seed), of_seed, names)
             _check_tested(stored["seeds"])
             version = stored["format"]
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -179,7 +220,10 @@ class ResultsFile:
 
     def _differences(self, stored: Mapping[str, Any]) -> list[str]:
         """Texts of all differences between the identity of the stored results and this one."""
-        found = stored.get("identity", self.identity)
+        wanted = {**PAPERS_CHOICES, **self.identity}
+        found = {**PAPERS_CHOICES, **stored.get("identity", self.identity)}
+        if found["selections"] != wanted["selections"]:
+            wanted.pop("pool_size", None)  # it belongs to the selections, which are named
         named = {
             "data": "other images",
             "streams": "another NumPy's random numbers",
@@ -187,7 +231,7 @@ class ResultsFile:
         }
         return [
             named.get(key) or f"{key}={found.get(key)!r} instead of {value!r}"
-            for key, value in self.identity.items()
+            for key, value in wanted.items()
             if found.get(key) != value
         ]
 
@@ -215,7 +259,7 @@ class ResultsFile:
         counts = [[self._seeds[str(seed)]["pairs"][_key(pair)] for seed in seeds] for pair in pairs]
         correct = {
             name: np.array([[count["correct"][name] for count in row] for row in counts], dtype=np.int64)
-            for name in CRITERIA_COMPARED
+            for name in (variant.name for variant in variants_of(self.identity))
         }
         tested = np.array([row[0]["tested"] for row in counts], dtype=np.int64)
         facts = {
@@ -234,26 +278,33 @@ class ResultsFile:
         )
 
     def write_csv(self, path: Path) -> None:
-        """Write all counts as CSV, one row per pair, seed and criterion."""
+        """Write all counts as CSV, one row per pair, seed and variant.
+
+        Rule and selection have columns only if there are others than the paper's.
+        """
         text = StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["class_a", "class_b", "seed", "criterion", "correct", "tested", "accuracy"])
+        variants = variants_of(self.identity)
+        is_beyond = variants != PAPERS_VARIANTS
+        kind = ["criterion", "rule", "selection"] if is_beyond else ["criterion"]
+        writer.writerow(["class_a", "class_b", "seed", *kind, "correct", "tested", "accuracy"])
         for seed in sorted(self._seeds, key=int):
             for pair, count in sorted(self._seeds[seed]["pairs"].items()):
-                for criterion in CRITERIA_COMPARED:
-                    correct, tested = count["correct"][criterion], count["tested"]
-                    row = [*pair.split("-"), seed, criterion, correct, tested, f"{100 * correct / tested:.4f}"]
+                for variant in variants:
+                    correct, tested = count["correct"][variant.name], count["tested"]
+                    words = [getattr(variant, name) for name in kind]
+                    row = [*pair.split("-"), seed, *words, correct, tested, f"{100 * correct / tested:.4f}"]
                     writer.writerow(row)
         write_atomically(path, text.getvalue())
 
 
-def _check_counts(seed: int, of_seed: Mapping[str, Any]) -> None:
-    """Refuse counts that no experiment can give."""
+def _check_counts(seed: int, of_seed: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Refuse counts of these variants that no experiment can give."""
     merged_work([of_seed["processes"]])
     if not of_seed["seconds"] >= 0:
         raise ValueError(f"seed {seed} took {of_seed['seconds']} seconds")
     for pair, count in of_seed["pairs"].items():
-        for name in CRITERIA_COMPARED:
+        for name in names:
             numbers = [count["correct"][name], count["tested"], count["fallbacks"]]
             if not all(type(number) is int for number in numbers) or not 0 <= numbers[0] <= numbers[1] > 0:
                 raise ValueError(f"impossible counts of pair {pair}, seed {seed}")

@@ -19,8 +19,17 @@ from fxdask.experiment.datasets import N_CLASSES, ImageSet
 from fxdask.experiment.evaluate_pair import PairResult
 from fxdask.experiment.example import Example, make_example, read_example, write_example
 from fxdask.experiment.results import Pair, Results, ResultsFile, WorkByProcess, merged_work
-from fxdask.experiment.seeds import ExperimentData, SeedStatistics, evaluate_pairs, measure_seed, prepare_data
+from fxdask.experiment.seeds import (
+    ExperimentData,
+    PairOptions,
+    SeedStatistics,
+    check_pools_fit,
+    evaluate_pairs,
+    measure_seed,
+    prepare_data,
+)
 from fxdask.experiment.shifts import mean_differences
+from fxdask.experiment.variants import PAPERS_CHOICES, compared_variants
 from fxdask.kernels.statistics import TOLERANCE_RULE
 from fxdask.kernels.weights import SCHEME, weight_rows
 from fxdask.progress import progress_bar
@@ -46,11 +55,29 @@ class Experiment:
     seeds: list[int]
     pairs: list[Pair]
     mean_shift: bool = True
+    rules: tuple[str, ...] = ("sum",)
+    """Rules that combine densities, the paper's among them."""
+    selections: tuple[str, ...] = ("top",)
+    """Selections of nodes, the paper's among them."""
+
+    @property
+    def pair_options(self) -> PairOptions:
+        """The settings of the pairs of every seed."""
+        variants = compared_variants(self.rules, self.selections)
+        return PairOptions(settings=self.settings, mean_shift=self.mean_shift, variants=variants)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Everything that the counts of a pair and seed depend on."""
-        return {
+        """Everything that the counts of a pair and seed depend on.
+
+        Rules and selections are named only if they are not the paper's, so that the identity of the
+        paper's experiment stays the same.
+        """
+        choices = {"rules": list(self.rules), "selections": list(self.selections)}
+        beyond: dict[str, Any] = {name: names for name, names in choices.items() if names != PAPERS_CHOICES[name]}
+        if self.pair_options.pool_size:
+            beyond["pool_size"] = self.pair_options.pool_size
+        return beyond | {
             "dataset": self.images.name,
             "data": self.images.digest(),
             "n_nodes": self.settings.n_nodes,
@@ -146,6 +173,7 @@ def run(experiment: Experiment, out: Path, options: ExperimentOptions) -> tuple[
             nodes_per_block=options.nodes_per_block,
             memory_limit=options.memory_limit,
         )
+        check_pools_fit(data, experiment.pair_options)
         runner = _Runner(experiment, data, results, options.verbose)
         example = runner.run_seeds(missing, example, out / EXAMPLE)
     shutil.rmtree(out / WORK_FOLDER, ignore_errors=True)
@@ -194,7 +222,8 @@ class _Runner:
     def run_seed(self, seed: int, pairs: Sequence[Pair], title: str) -> SeedStatistics:
         """Measure one seed and evaluate its missing pairs; all counts are saved together at the end."""
         started = time.perf_counter()
-        settings = replace(self.experiment.settings, seed=seed)
+        options = self.experiment.pair_options
+        options = replace(options, settings=replace(options.settings, seed=seed))
         with progress_bar(title, shown=self.verbose) as show:
             n_blocks = 0
 
@@ -204,14 +233,13 @@ class _Runner:
                 if show:
                     show(done, total + len(pairs))
 
-            measured = measure_seed(self.data, settings, blocks)
+            measured = measure_seed(self.data, options.settings, blocks)
             pair_results = evaluate_pairs(
                 self.data,
                 measured,
                 pairs,
+                options,
                 (lambda done, total: show(n_blocks + done, n_blocks + total)) if show else None,
-                settings=settings,
-                mean_shift=self.experiment.mean_shift,
             )
         if pair_results:
             counts = {

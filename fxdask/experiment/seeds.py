@@ -11,20 +11,24 @@ import numpy as np
 from dask.delayed import delayed
 from numpy.typing import NDArray
 
-from fxdask.errors import FewUsableNodesWarning, InvalidInputError, warn_user
+from fxdask.errors import FewUsableNodesWarning, InvalidInputError, MemoryPlanError, warn_user
 from fxdask.execution.compute import Progress, compute
 from fxdask.execution.graphs import shared_constant
+from fxdask.execution.resources import measured_resources
 from fxdask.execution.scan import SampleScan, scan_samples
 from fxdask.experiment import evaluate_pair as tasks
 from fxdask.experiment.datasets import ImageSet
-from fxdask.experiment.evaluate_pair import PairJob, PairResult, PairSelection, SortedSamples
+from fxdask.experiment.evaluate_pair import PairJob, PairPool, PairResult, PairSelection, SortedSamples
 from fxdask.experiment.results import CRITERIA_COMPARED, Pair
 from fxdask.experiment.shifts import mean_differences, shifted_pair
+from fxdask.experiment.variants import PAPERS_VARIANTS, Variant
 from fxdask.kernels.criteria.base import Measurements
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.selection import NO_NODE, top_nodes
 from fxdask.kernels.statistics import ClassStatistics, node_tolerance
 from fxdask.kernels.weights import weight_block
+from fxdask.planning.pool_plan import PoolPlan
+from fxdask.sizes import format_bytes
 from fxdask.store.model import ModelStore
 from fxdask.store.retry import writing
 from fxdask.tasks.job import FitJob
@@ -37,8 +41,10 @@ from fxdask.workflows.settings import FitSettings
 __all__ = [
     "EQUAL_PRIORS",
     "ExperimentData",
+    "PairOptions",
     "ScoredPair",
     "SeedStatistics",
+    "check_pools_fit",
     "evaluate_pairs",
     "measure_seed",
     "pair_job",
@@ -139,12 +145,49 @@ def _tolerance(job: FitJob) -> NDArray[np.float64]:
     return np.concatenate(parts, axis=1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class PairOptions:
+    """What the pairs of every seed have in common."""
+
+    settings: FitSettings
+    mean_shift: bool
+    variants: tuple[Variant, ...] = PAPERS_VARIANTS
+
+    @property
+    def pool_size(self) -> int:
+        """Candidates of each class for the joint selection of a pair; 0 if no variant has one."""
+        if all(variant.selection == "top" for variant in self.variants):
+            return 0
+        return replace(self.settings, selection="joint").n_ranked(2)
+
+
+def check_pools_fit(data: ExperimentData, options: PairOptions) -> None:
+    """Refuse a joint selection whose candidates do not fit into the memory of one task."""
+    if not options.pool_size:
+        return
+    settings, counts = options.settings, tuple(sorted(map(int, data.data.counts))[-2:])
+    n_candidates = min(settings.n_nodes, 2 * options.pool_size)
+    n_nodes = min(n_candidates, 2 * settings.n_selected)
+    plan = PoolPlan(n_candidates=n_candidates, n_nodes=n_nodes, class_counts=counts, candidates_per_task=n_candidates)
+    # The values and scores of one class, and its sums with temporary copies of the same size.
+    needed = (4 + 2) * n_candidates * counts[-1] + 2 * plan.caller_bytes
+    allowed = measured_resources(data.memory_limit).per_task
+    if needed > allowed:
+        raise MemoryPlanError(
+            f"the joint selection of a pair among {n_candidates:,} candidates needs {format_bytes(needed)} but a task "
+            f"may use {format_bytes(max(0, allowed))}; reduce n_selected, give workers more memory or fewer threads "
+            "each, raise memory_limit for local threads, or leave the joint selection out"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScoredPair:
     """Every node's scores for one pair, and the shift of the second class at every node."""
 
     pair: Pair
     codes: tuple[int, int]
+    columns: Measurements
+    """Both classes at every node, after the shift."""
     scores: dict[str, NDArray[np.float64]]
     """By criterion, (class of the pair, node)."""
     shift: NDArray[np.float64]
@@ -160,11 +203,11 @@ def score_nodes(measured: SeedStatistics, classes: NDArray, pair: Pair, *, mean_
     own, shift = shifted_pair(measured.statistics, codes, difference)
     columns = Measurements(own, EQUAL_PRIORS, measured.tolerance[list(codes)])
     scores = {name: CRITERIA[name].score(columns) for name in CRITERIA_COMPARED}
-    return ScoredPair(pair, codes, scores, shift)
+    return ScoredPair(pair=pair, codes=codes, columns=columns, scores=scores, shift=shift)
 
 
-def select_nodes(scored: ScoredPair, n_selected: int) -> PairSelection:
-    """Select the best nodes by each criterion."""
+def select_nodes(scored: ScoredPair, n_selected: int, pool_size: int = 0) -> PairSelection:
+    """Select the best nodes by each criterion, and the candidates of a joint selection if there is one."""
     chosen = {name: top_nodes(scores, 0, n_selected).nodes for name, scores in scored.scores.items()}
     usable = min(int((found != NO_NODE).sum(axis=1).min()) for found in chosen.values())
     names = "class {} from class {}".format(*scored.pair)
@@ -177,28 +220,51 @@ def select_nodes(scored: ScoredPair, n_selected: int) -> PairSelection:
         )
     nodes = np.unique(np.concatenate([found.ravel() for found in chosen.values()]))
     nodes = nodes[nodes != NO_NODE]
-    return PairSelection(scored.codes, chosen, nodes, scored.shift[nodes])
+    return PairSelection(
+        codes=scored.codes,
+        chosen=chosen,
+        nodes=nodes,
+        shift=scored.shift[nodes],
+        pool=_pool(scored, pool_size) if pool_size else None,
+    )
 
 
-def pair_job(data: ExperimentData, settings: FitSettings, measured: SeedStatistics) -> PairJob:
+def _pool(scored: ScoredPair, pool_size: int) -> PairPool:
+    """The best nodes of either class by the extended criterion."""
+    best = top_nodes(scored.scores["extended_fisher"], 0, pool_size).nodes
+    nodes = np.unique(best[best != NO_NODE])
+    statistics, tolerance = scored.columns.statistics, scored.columns.tolerance[:, nodes]
+    spread = np.maximum(statistics.spread[:, nodes], tolerance)
+    return PairPool(nodes, statistics.location[:, nodes], spread, scored.shift[nodes])
+
+
+def pair_job(
+    data: ExperimentData,
+    settings: FitSettings,
+    measured: SeedStatistics,
+    variants: tuple[Variant, ...] = PAPERS_VARIANTS,
+) -> PairJob:
     """The job that all pairs of a seed share."""
-    # Pairs read only the samples, so they need no store.
-    job = replace(measured.job, store=None)
-    return PairJob(fit=job, train=data.train, test=data.test, options=settings.density_options, priors=EQUAL_PRIORS)
+    return PairJob(
+        fit=replace(measured.job, store=None),  # pairs read only the samples
+        train=data.train,
+        test=data.test,
+        options=settings.density_options,
+        priors=EQUAL_PRIORS,
+        variants=variants,
+    )
 
 
 def evaluate_pairs(
     data: ExperimentData,
     measured: SeedStatistics,
     pairs: Sequence[Pair],
+    options: PairOptions,
     progress: Progress | None = None,
-    *,
-    settings: FitSettings,
-    mean_shift: bool,
 ) -> list[PairResult]:
-    """Count the correctly labelled test samples of each pair, for the networks of both criteria."""
+    """Count the correctly labelled test samples of each pair, for the networks of all variants."""
     evaluate = delayed(tasks.evaluate_pair, pure=False)
-    shared = shared_constant(pair_job(data, settings, measured), "pairs")
-    scored = (score_nodes(measured, data.data.classes, pair, mean_shift=mean_shift) for pair in pairs)
-    choices = [select_nodes(each, settings.n_selected) for each in scored]
+    shared = shared_constant(pair_job(data, options.settings, measured, options.variants), "pairs")
+    scored = (score_nodes(measured, data.data.classes, pair, mean_shift=options.mean_shift) for pair in pairs)
+    choices = [select_nodes(each, options.settings.n_selected, options.pool_size) for each in scored]
     return compute([evaluate(shared, choice) for choice in choices], progress)

@@ -15,6 +15,7 @@ POOL_TILE_NODES = 96
 """Candidates in one product; part of what a result depends on, like the tile shape of a fit."""
 
 CANDIDATES_PER_NODE = 10
+FEWEST_CANDIDATES = 100
 FACTOR_BYTES = 2**30
 SAMPLES_PER_SUM = 2**15
 SMALLEST_SCORE_CHUNK = 2**14
@@ -23,12 +24,13 @@ ARGSORT_BYTES = 16  # of one value of the row that is sorted: its index, its sor
 
 
 def pool_size_for(n_classes: int, n_selected: int) -> int:
-    """Candidates of each class: ten for every node to select, fewer where the factors would exceed 1 GiB.
+    """Candidates of each class: ten for every node to select, at least 100, fewer where the factors would exceed 1 GiB.
 
     It depends on the number of classes and nodes alone, because the result depends on it.
     """
     per_candidate = _factor_bytes(n_classes, 1, n_selected * n_classes)
-    return max(n_selected, min(CANDIDATES_PER_NODE * n_selected, FACTOR_BYTES // per_candidate // n_classes))
+    wanted = max(FEWEST_CANDIDATES, CANDIDATES_PER_NODE * n_selected)
+    return max(n_selected, min(wanted, FACTOR_BYTES // per_candidate // n_classes))
 
 
 def _factor_bytes(n_classes: int, n_candidates: int, n_nodes: int) -> int:

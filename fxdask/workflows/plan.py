@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 from dask.array import Array as DaskArray
+from numpy.typing import NDArray
 
 from fxdask.execution.client import active_client
 from fxdask.execution.resources import measured_resources
+from fxdask.kernels.density.table import FEWEST_TABULATED
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit
 from fxdask.planning.pool_plan import plan_pool
@@ -55,7 +57,7 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         n_selected=settings.n_selected,
         n_ranked=settings.n_ranked(n_classes),
         kept=settings.kept,
-        n_tables=rule.n_densities(n_classes, settings.n_selected, settings.n_nodes),
+        n_tables=_n_tables(settings, data.counts),
         learned_bytes=rule.learned_bytes(n_classes, n_chosen),
     )
     plan = plan_fit(
@@ -67,6 +69,15 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
     if settings.selection == "joint":
         plan_pool(plan, plan.n_ranked, in_store=store is not None)  # refuses a pool that is too large
     return plan
+
+
+def _n_tables(settings: FitSettings, counts: NDArray[np.int64]) -> int:
+    """Density tables of the fitted model; densities of few samples have none if the rule mixes them."""
+    rule = settings.density_options.rule
+    n_densities = rule.n_densities(len(counts), settings.n_selected, settings.n_nodes)
+    if not rule.needs_normal_scores:
+        return n_densities
+    return max(1, n_densities * int((counts > FEWEST_TABULATED).sum()) // len(counts))
 
 
 def _sample_facts(samples: Samples, settings: FitSettings, store: str | None) -> SampleFacts:

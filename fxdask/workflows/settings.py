@@ -33,6 +33,8 @@ __all__ = [
 AUTOMATIC = "auto"
 PRIORS = ("class_share", "equal")
 SELECTIONS = ("top", "joint")
+"""How nodes are selected: the best of each class, or one set that all classes share."""
+
 PROJECTIONS_KEPT = ("selected", "all")
 # Outside of this range the squared distance in bandwidths overflows float64.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100

@@ -2,9 +2,11 @@
 
 import click
 
+from benchmarks.accuracy import accuracy
 from benchmarks.classes import classes
 from benchmarks.density import density
 from benchmarks.fit import fit
+from benchmarks.joint import joint
 from benchmarks.labels import labels
 from benchmarks.reproduce import reproduce
 from benchmarks.scale import scale
@@ -16,9 +18,11 @@ def benchmarks() -> None:
     """Measure fxdask. Every figure is a ratio within one run, so that machines can be compared."""
 
 
+benchmarks.add_command(accuracy)
 benchmarks.add_command(classes)
 benchmarks.add_command(density)
 benchmarks.add_command(fit)
+benchmarks.add_command(joint)
 benchmarks.add_command(labels)
 benchmarks.add_command(reproduce)
 benchmarks.add_command(score)

@@ -9,18 +9,20 @@ from command_line import run_here
 import fxdask
 
 PAIRS = [(0, 1), (2, 7), (3, 8), (4, 9)]
+BEYOND = {"rules": "joint", "selections": "joint"}
 WORDS = ["--seeds", "2", "--nodes", "300", "--selected", "4", "--pairs", "0-1,2-7,3-8,4-9", "--nodes-per-block", "50"]
 
 
 @pytest.fixture(scope="module")
 def threaded():
-    return fxdask.reproduce("digits", seeds=2, pairs=PAIRS, n_nodes=300, n_selected=4)
+    return fxdask.reproduce("digits", seeds=2, pairs=PAIRS, n_nodes=300, n_selected=4, **BEYOND)
 
 
 def test_workers_give_the_same_numbers_as_threads(client, threaded, tmp_path):
     result = fxdask.reproduce(
-        "digits", seeds=2, pairs=PAIRS, n_nodes=300, n_selected=4, nodes_per_block=50, out=tmp_path
+        "digits", seeds=2, pairs=PAIRS, n_nodes=300, n_selected=4, nodes_per_block=50, out=tmp_path, **BEYOND
     )
+    assert "extended_fisher joint joint" in threaded.accuracy
     for criterion, accuracy in threaded.accuracy.items():
         assert np.array_equal(result.accuracy[criterion], accuracy)
     work = result.results.facts["processes"]

@@ -79,6 +79,7 @@ def _size_of_terms(want, priors, k, i):
 def test_labels_match_the_oracle(combine, three_blobs):
     X, y = three_blobs
     clf = FisherNetworkClassifier(200, 5, combine=combine).fit(X, y)
+    clf.temperature_ = 1.0
     nodes = clf.network_.nodes
     z = clf.network_.projections
     codes = np.sort(np.searchsorted(clf.classes_, y))
@@ -106,7 +107,7 @@ def test_the_extended_criterion_separates_classes_of_equal_means():
     X[y == 1, 0] *= 6
     for seed in range(3):
         extended, plain = (
-            FisherNetworkClassifier(2_000, criterion=criterion, random_state=seed)
+            FisherNetworkClassifier(2_000, combine="sum", criterion=criterion, random_state=seed)
             .fit(X[:600], y[:600])
             .score(X[600:], y[600:])
             for criterion in ("extended_fisher", "fisher")

@@ -11,7 +11,9 @@ from experiment.small_runs import small
 from idx_files import write_idx_folder
 
 import fxdask
-from fxdask.errors import ClusterError, InvalidInputError, StoreFormatError
+from fxdask.errors import ClusterError, InvalidInputError, MemoryPlanError, StoreFormatError
+from fxdask.planning.machine import SHARE_OF_LIMIT
+from fxdask.tasks.telemetry import resident_bytes
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,9 @@ from fxdask.errors import ClusterError, InvalidInputError, StoreFormatError
         (["digits", "--pairs", "0-12"], "pairs must be two different classes from 0 to 9"),
         (["digits", "--seeds", "some"], "'some' is neither a number nor a list such as 3,5"),
         (["digits", "--nodes", "5", "--selected", "6"], "--selected 6 is more than --nodes 5"),
+        (["digits", "--rules", "sum,best"], "'best' is not known; choose one of 'sum', 'scaled', 'log', 'joint'"),
+        (["digits", "--rules", ""], "rules='' is not known; choose one of"),
+        (["digits", "--selection", "top,sum"], "'sum' is not known; choose one of 'top', 'joint'"),
     ],
 )
 def test_wrong_command_line_arguments_are_refused(tmp_path, arguments, message):
@@ -72,6 +77,10 @@ def counted(tested, extended, fisher):
                 {"tested": 10, "fallbacks": 0, "correct": {"fisher": 0}},
             )
         ),
+        *(
+            json.dumps(DAMAGED | {"identity": identity, "seeds": {"0": SEED | {"pairs": {"0-1": counted(10, 5, 5)}}}})
+            for identity in ({"rules": ["sum", "joint"]}, {"selections": ["top", "joint"]}, {"rules": 3})
+        ),
     ],
 )
 def test_damaged_results_are_refused(folder, tmp_path, content, overwrite):
@@ -101,6 +110,12 @@ def test_damaged_results_are_refused(folder, tmp_path, content, overwrite):
         ({"nodes_per_block": "x"}, "nodes_per_block must be a whole number"),
         ({"memory_limit": "much"}, "memory_limit"),
         ({"mean_shift": "no"}, "mean_shift must be True or False, not 'no'"),
+        ({"rules": ["sum", "best"]}, "'best' is not known; choose one of 'sum', 'scaled', 'log', 'joint'"),
+        ({"rules": [["sum"]]}, r"\['sum'\] is not known; choose one of"),
+        ({"rules": []}, "rules must be one or more of 'sum', 'scaled', 'log', 'joint', not"),
+        ({"rules": None}, "rules must be one or more of 'sum', 'scaled', 'log', 'joint', not None"),
+        ({"selections": "best"}, "'best' is not known; choose one of 'top', 'joint'"),
+        ({"selections": ()}, "selections must be one or more of 'top', 'joint', not"),
         ({"out": 5}, "out must be a path, not 5"),
         ({"out": "s3://bucket/x"}, "out must be a folder on a disk, not s3://bucket/x"),
     ],
@@ -139,6 +154,32 @@ def test_a_class_of_equal_images_is_evaluated(tmp_path):
     assert got.accuracy["extended_fisher"].shape == (3, 2)
     assert got.results.facts["fallbacks"] > 0
     got.to_html(tmp_path / "report.html")
+
+
+@pytest.mark.filterwarnings("ignore::fxdask.errors.ZeroSpreadWarning")
+@pytest.mark.parametrize("is_blank", [False, True])
+def test_a_class_of_equal_images_can_be_selected_jointly(tmp_path, is_blank):
+    """Blank images are all zero once they are normalised, so their class has neither a spread nor a size."""
+    images, labels = np.random.default_rng(0).integers(0, 256, (100, 3, 3)), np.arange(100) % 10
+    images[labels != 2 if is_blank else labels == 1] = 7 if is_blank else images[1]
+    folder = write_idx_folder(tmp_path / "idx", images, labels, images, labels)
+    got = fxdask.reproduce(
+        "mnist", folder, seeds=1, n_nodes=40, n_selected=2, pairs=[(0, 2), (1, 2)], rules="joint", selections="joint"
+    )
+    assert all(((accuracy >= 50) & (accuracy <= 100)).all() for accuracy in got.accuracy.values())
+    got.to_html(tmp_path / "report.html")
+
+
+def test_candidates_that_do_not_fit_into_memory_are_refused(folder):
+    def limit(per_task):
+        return int((resident_bytes() + 2 * per_task) / SHARE_OF_LIMIT)
+
+    many = {"seeds": 1, "pairs": [(0, 1)], "n_nodes": 3000, "n_selected": 100}
+    message = r"joint selection of a pair among 2,000 candidates needs .* MiB but a task may use .* MiB; reduce"
+    with dask.config.set(num_workers=2):
+        with pytest.raises(MemoryPlanError, match=message):
+            small(folder, selections="joint", memory_limit=limit(200 * 2**20), **many)
+        assert small(folder, memory_limit=limit(200 * 2**20), **many).accuracy["fisher"].shape == (1, 1)
 
 
 def test_classes_without_training_images_are_left_out(tmp_path):

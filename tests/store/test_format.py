@@ -52,6 +52,7 @@ def stores(tmp_path_factory):
     """One store of each kind: finished and unfinished models, scores with true labels."""
     folder = tmp_path_factory.mktemp("format")
     options = {"nodes_per_block": 20, "keep_projections": "all", "keep_weights": True, "normalize": "feature"}
+    options["combine"] = "sum"
     model = fit(store=folder / "model.zarr", **options)
     fxdask.batch_score(model, X, folder / "scored.zarr", y=Y, likelihood=True)
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
@@ -170,7 +171,7 @@ def test_fields_of_a_lease_are_described():
 @pytest.mark.parametrize("normalize", [None, "feature"])
 def test_the_example_computes_a_score(normalize, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    model = fit(store=tmp_path / "model.zarr", normalize=normalize)
+    model = fit(store=tmp_path / "model.zarr", normalize=normalize, combine="sum")
     np.save("sample.npy", X[0])
     fxdask.batch_score(model, X[:1], tmp_path / "scored.zarr", density="exact")
     expected = zarr.open_group("scored.zarr", mode="r")["scores"][0, 0]

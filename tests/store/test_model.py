@@ -28,7 +28,13 @@ from fxdask.tasks import columns
 def fitted(two_blobs, tmp_path):
     X, y = two_blobs
     clf = FisherNetworkClassifier(
-        100, 3, store=tmp_path / "model.zarr", nodes_per_block=30, keep_projections="all", keep_weights=True
+        100,
+        3,
+        combine="sum",
+        store=tmp_path / "model.zarr",
+        nodes_per_block=30,
+        keep_projections="all",
+        keep_weights=True,
     )
     return clf.fit(X, y)
 

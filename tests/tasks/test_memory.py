@@ -83,7 +83,7 @@ def test_no_fit_task_uses_more_memory_than_planned(
 
 def test_many_classes_use_no_more_memory_than_planned(peaks, tmp_path):
     X, y = samples("numpy", (60_000, 20), np.float32, tmp_path), np.arange(60_000) % 80
-    clf = FisherNetworkClassifier(400, 1, memory_limit=int((resident_bytes() + 75 * MIB) / 0.6))
+    clf = FisherNetworkClassifier(400, 1, combine="sum", memory_limit=int((resident_bytes() + 75 * MIB) / 0.6))
     plan = clf.plan(X, y)
     assert plan.is_streamed
     assert plan.kept_counts == plan.class_counts

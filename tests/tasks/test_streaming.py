@@ -138,11 +138,11 @@ def test_sorted_samples_need_no_repeats(many):
 def test_many_classes_are_streamed_without_brackets_and_give_the_same_model(many):
     X, y = many[0], np.arange(len(many[0])) % 50
     X = X + (y % 7)[:, None] * X.std()
-    clf = FisherNetworkClassifier(N_NODES, 1, memory_limit=tight(40))
+    clf = FisherNetworkClassifier(N_NODES, 1, combine="sum", memory_limit=tight(40))
     plan = clf.plan(X, y)
     assert plan.is_streamed
     assert plan.kept_counts == plan.class_counts
-    assert_same(clf.fit(X, y), FisherNetworkClassifier(N_NODES, 1).fit(X, y))
+    assert_same(clf.fit(X, y), FisherNetworkClassifier(N_NODES, 1, combine="sum").fit(X, y))
     assert clf.fit_info_["passes"] == plan.passes
 
 

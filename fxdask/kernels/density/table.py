@@ -30,7 +30,7 @@ samples that have the weight of one together.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib import import_module
 from math import exp, factorial, log
 
@@ -43,7 +43,7 @@ from fxdask.kernels.density.score_table import CellBounds, CellGrid, score_cubic
 from fxdask.kernels.density.tails import TAIL_ERROR, Tail, cubic_through_four, fourth_derivative_bound
 from fxdask.kernels.density.wide_normal import WideNormal
 
-__all__ = ["LARGEST_ERROR", "DensityTable"]
+__all__ = ["FEWEST_TABULATED", "LARGEST_ERROR", "DensityTable"]
 
 LARGEST_ERROR = 4e-7
 """Error bound of every table, relative to the density itself, so also relative to its peak."""
@@ -61,7 +61,10 @@ MOST_CELLS = 2**10
 ROUNDING = 1e-9
 # Up to this number, summing all samples is faster than finding the nearby ones.
 FEW_SAMPLES = 2**10
+# Up to this number, summing a mixture's kernels takes little longer than a table, which would need 30 KiB.
+FEWEST_TABULATED = 16
 LEBESGUE = 1.64
+SIXTH_ROW = (1, 6, 15, 20, 15, 6, 1)  # of Pascal's triangle
 
 
 class DensityTable:
@@ -98,6 +101,8 @@ class DensityTable:
         self.origin = np.float64(ascending[len(ascending) // 2])
         positions = (ascending.astype(np.float64) - self.origin) / bandwidth
         first, cells = _covered_cells(positions)
+        if wide is not None and len(ascending) <= FEWEST_TABULATED:
+            cells = cells[:0]
         in_bandwidths = None if wide is None else wide.in_units(float(self.origin), bandwidth)
         values, bounds, error = _cell_values(positions, cells + first, in_bandwidths)
         kept = np.flatnonzero(error <= CELL_ERROR)
@@ -112,7 +117,9 @@ class DensityTable:
             self.score_error = float(score_error[is_sure].max(initial=0.0))
         self.error = max(float(error[kept].max(initial=0.0)), TAIL_ERROR)
         n_rows = len(kept) * PIECES
-        self.rows = np.concatenate([np.full((1, coefficients.shape[2]), np.nan), coefficients.reshape(n_rows, -1)])
+        self.rows = np.concatenate(
+            [np.full((1, coefficients.shape[2]), np.nan), coefficients.reshape(n_rows, coefficients.shape[2])]
+        )
         n_cells = int(cells[-1]) + 1 if len(cells) else 0
         of_piece = np.zeros((n_cells, PIECES), np.intp)
         of_piece[cells[kept]] = 1 + np.arange(n_rows).reshape(-1, PIECES)
@@ -173,6 +180,8 @@ def _cell_values(
 
     The last point of a piece is the first of the next one, so a cell has 3 * PIECES + 1 points.
     """
+    if not len(nodes):
+        return np.empty((0, 3 * PIECES + 1)), _derivative_bounds(np.empty(0), np.empty((0, ORDER + 1)), 1), np.empty(0)
     grid, lowest = _node_sums(positions, nodes, wide)
     at = nodes - lowest
     sums = grid[at]
@@ -185,13 +194,29 @@ def _cell_values(
         for side in (-1, 1)
     ]
     worst = np.sqrt(moments.clip(0) * np.maximum(*adjacent).clip(0))
-    taylor = moments[:, :ORDER] / [factorial(j) for j in range(ORDER)]
-    x = np.linspace(-STEP / 2, STEP / 2, 3 * PIECES + 1)
-    values = np.log(taylor @ np.power.outer(x, np.arange(ORDER)).T)
-    values += np.log(total)[:, None] + mean[:, None] * x - x**2 / 2
+    x, terms = _points_of_a_cell(PIECES, ORDER)
+    values = np.log(moments[:, :ORDER] @ terms)
+    values += mean[:, None] * x
+    values += np.log(total)[:, None] - x**2 / 2
     bounds = _derivative_bounds(mean, worst, len(positions))
     of_cubic = 16 / 81 / 24 * (STEP / PIECES / 2) ** 4 * bounds.fourth
     return values, bounds, LEBESGUE * bounds.value_error + of_cubic
+
+
+@lru_cache(maxsize=8)
+def _points_of_a_cell(pieces: int, order: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(point,) distances from the node, (power, point) x^j / j!, the terms of a Taylor polynomial."""
+    x = np.linspace(-STEP / 2, STEP / 2, 3 * pieces + 1)
+    return x, _powers(x, order).T / np.array([[factorial(j)] for j in range(order)])
+
+
+def _powers(values: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    """(value,) -> (value, power) from the power 0 on; products are much faster than NumPy's power."""
+    found = np.empty((len(values), count))
+    found[:, 0] = 1
+    for power in range(1, count):
+        np.multiply(found[:, power - 1], values, out=found[:, power])
+    return found
 
 
 def _pieces(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -206,7 +231,15 @@ def _derivative_bounds(mean: NDArray[np.float64], worst: NDArray[np.float64], n_
     dropped = n_samples * exp(-0.5 * (((FARTHEST + 0.5) * STEP - half) ** 2 - (REACH + STEP) ** 2))
     rounding = ROUNDING + 32 * n_samples * np.finfo(np.float64).eps
     slope = half * second
-    of_residual = [1.0, slope, second, np.sqrt(second * fourth), fourth, np.sqrt(fourth * worst[:, 6]), worst[:, 6]]
+    of_residual = [
+        np.ones_like(slope),
+        slope,
+        second,
+        np.sqrt(second * fourth),
+        fourth,
+        np.sqrt(fourth * worst[:, 6]),
+        worst[:, 6],
+    ]
     of_parabola = _parabola_derivatives(np.abs(mean) + half)
     return CellBounds(
         value_error=of_taylor / (1 - np.minimum(of_taylor, 0.5)) + dropped + rounding,
@@ -214,7 +247,9 @@ def _derivative_bounds(mean: NDArray[np.float64], worst: NDArray[np.float64], n_
         second=np.maximum(1.0, second),
         third=np.sqrt(second * fourth) + 3 * second * slope + 2 * slope**3,
         fourth=fourth_derivative_bound(second, fourth, half),
-        sixth_of_density=np.sum([comb(6, j) * of_parabola[6 - j] * of_residual[j] for j in range(7)], axis=0),
+        sixth_of_density=sum(
+            (c * p * r for c, p, r in zip(SIXTH_ROW, of_parabola[::-1], of_residual, strict=True)), np.zeros(len(mean))
+        ),
     )
 
 
@@ -295,7 +330,7 @@ def _compiled_sums() -> Callable[..., None]:
 
 def _recentred(sums: NDArray[np.float64], shift: NDArray[np.float64]) -> NDArray[np.float64]:
     """(row, power) sums of d^j, (row,) shifts -> (row, power) sums of (d + shift)^j."""
-    powers = np.power.outer(shift, np.arange(ORDER + 1))
+    powers = _powers(shift, ORDER + 1)
     binomials, exponents = _binomials()
     return (sums[:, None, :] @ (binomials * powers[:, exponents]))[:, 0]
 
