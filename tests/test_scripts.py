@@ -1,4 +1,4 @@
-"""The scripts that create the environment: errors, interruptions and extras."""
+"""The scripts: the environment with its errors, interruptions and extras, and the tour of scripts/run."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import zarr
 
 ROOT = Path(__file__).parent.parent
 STAMP = "tests/deploy/checked.sha256"
@@ -216,13 +217,37 @@ def test_the_test_script_passes_its_arguments_to_pytest(checkout, arguments, pas
     assert done.stdout == f"-m pytest {passed_on}\n"
 
 
-def test_the_digits_example_runs_twice(tmp_path):
+def test_the_tour_shows_what_the_network_is_for(tmp_path):
+    """The second run loads the models of the first."""
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, ROOT / "scripts" / "digits.py", tmp_path], capture_output=True, text=True, check=True
+            [sys.executable, ROOT / "scripts" / "tour.py", tmp_path], capture_output=True, text=True, check=True
         )
-    lines = done.stdout.splitlines()
-    rows = [line.split() for line in lines if "fisher" in line]
-    assert [row[0] for row in rows] == ["extended_fisher", "fisher"]
-    assert all(float(row[1].rstrip("%")) > 75 for row in rows)
-    assert all(Path(row[2]).is_dir() and Path(row[3]).is_dir() for row in rows)
+        shown = {}
+        for line in done.stdout.splitlines():
+            if "%" in line:
+                text, accuracy, log_loss, seconds = re.fullmatch(
+                    r"  (.*?) +([\d.]+)% +([\d.]+) +([\d.]+)", line
+                ).groups()
+                shown.setdefault(text, []).append(float(accuracy))
+                assert float(log_loss) > 0
+                assert float(seconds) >= 0
+        assert len(shown) == 10
+        (paper,), (log,), (joint,) = (
+            shown[f"fxdask, {rule}"]
+            for rule in ("the paper's rule: sum of densities", "sum of log densities", "joint densities")
+        )
+        assert 80 < paper < log < joint
+        assert joint > 97
+        (fisher,), (extended,) = (shown[f"fxdask, nodes by {name} criterion"] for name in ("Fisher's", "the extended"))
+        (at_best,) = shown["fxdask, the same, joint densities, n_selected=25"]
+        assert fisher < 56
+        assert 60 < extended < 90 < at_best
+        assert shown["LDA"][0] > 90
+        assert 45 < shown["LDA"][1] < 55
+        assert done.stderr == ""
+    stores = [Path(line.strip()) for line in done.stdout.splitlines() if line.endswith(".zarr")]
+    assert [store.name for store in stores] == ["digits-joint.zarr", "digits-samples.zarr", "digits-joint-scores.zarr"]
+    assert all(store.is_dir() for store in stores)
+    scored = zarr.open_group(stores[2], mode="r")
+    assert scored["labels"].shape == zarr.open_array(stores[1], mode="r").shape[:1]
