@@ -36,12 +36,26 @@ def test_examples_in_docstrings_run(module):
     assert result.failed == 0
 
 
-def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+def readme_example(word):
+    """The one Python example of the README with this word."""
+    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(examples) == 2, "a new example needs a test of its own"
+    (example,) = (text for text in examples if word in text)
+    return compile(example, "README.md", "exec")
+
+
+def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    exec(compile(example, "README.md", "exec"), {})
+    exec(readme_example("batch_score"), {})
     assert 0.7 < float(capsys.readouterr().out.split()[0]) <= 1
     assert zarr.open_group("scored.zarr")["labels"].shape == (597,)
+
+
+def test_the_calibration_example_of_the_readme_runs(capsys):
+    exec(readme_example("CalibratedClassifierCV"), {})
+    losses = [float(word) for word in capsys.readouterr().out.split()]
+    assert len(losses) == 2
+    assert all(0 < loss < 0.3 for loss in losses)
 
 
 def test_the_readme_lists_every_parameter_with_its_default():

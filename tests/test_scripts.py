@@ -1,5 +1,6 @@
 """The scripts: the environment with its errors, interruptions and extras, and the tour of scripts/run."""
 
+import importlib
 import json
 import os
 import re
@@ -10,8 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import oracles
 import pytest
 import zarr
+from scipy.special import softmax
 
 ROOT = Path(__file__).parent.parent
 STAMP = "tests/deploy/checked.sha256"
@@ -251,3 +255,19 @@ def test_the_tour_shows_what_the_network_is_for(tmp_path):
     assert all(store.is_dir() for store in stores)
     scored = zarr.open_group(stores[2], mode="r")
     assert scored["labels"].shape == zarr.open_array(stores[1], mode="r").shape[:1]
+
+
+def test_the_benchmark_of_probabilities_measures_as_the_oracle(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    measured = importlib.import_module("benchmarks.probabilities").quality
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 3, 400)
+    scores = 6 * rng.standard_normal((400, 3)) + 3 * np.eye(3)[truth]
+    found = measured(softmax(scores, axis=1), truth)
+    expected = oracles.evaluation(scores.tolist(), truth.tolist(), range(3))
+    for name in ("accuracy", "log_loss", "calibration_error"):
+        assert getattr(found, name) == pytest.approx(expected[name]), name
+    wrong = [confidence for members in expected["bins"] for confidence, right in members if not right]
+    assert found.n_errors == len(wrong)
+    assert found.sure_errors == pytest.approx(sum(confidence > 0.99 for confidence in wrong) / len(wrong))
+    assert 0 < found.sure_errors < 1

@@ -8,6 +8,7 @@ from benchmarks.density import density
 from benchmarks.fit import fit
 from benchmarks.joint import joint
 from benchmarks.labels import labels
+from benchmarks.probabilities import probabilities
 from benchmarks.reproduce import reproduce
 from benchmarks.scale import scale
 from benchmarks.score import score
@@ -24,6 +25,7 @@ benchmarks.add_command(density)
 benchmarks.add_command(fit)
 benchmarks.add_command(joint)
 benchmarks.add_command(labels)
+benchmarks.add_command(probabilities)
 benchmarks.add_command(reproduce)
 benchmarks.add_command(score)
 benchmarks.add_command(scale)
