@@ -10,14 +10,12 @@ from numpy.typing import NDArray
 
 from fxdask.execution.compute import Progress, compute, compute_with_retries
 from fxdask.execution.graphs import SamplesHandle, is_in_memory, merged, row_tasks, shared_constant
-from fxdask.kernels.scorer import Scored, Scorer, merge_scored
+from fxdask.kernels.scorer import TABLES_AT_A_TIME, Scored, Scorer, merge_scored
 from fxdask.planning.score_plan import ScorePlan
 from fxdask.tasks import score as tasks
 from fxdask.tasks.score import ScoreJob, ScoreRange, ScoreSummary, open_scores
 
 __all__ = ["lazy_log_scores", "log_scores", "score", "tabulate"]
-
-TABLES_PER_TASK = 16
 
 
 def tabulate(scorer: Scorer, progress: Progress | None = None) -> NDArray[np.float64]:
@@ -25,9 +23,9 @@ def tabulate(scorer: Scorer, progress: Progress | None = None) -> NDArray[np.flo
     make = delayed(tasks.tabulate, pure=False)
     shared = shared_constant(scorer, "scorer")
     groups = [
-        (k, used[first : first + TABLES_PER_TASK])
+        (k, used[first : first + TABLES_AT_A_TIME])
         for k, used in enumerate(scorer.used_nodes)
-        for first in range(0, len(used), TABLES_PER_TASK)
+        for first in range(0, len(used), TABLES_AT_A_TIME)
     ]
     compute([make(shared, k, nodes) for k, nodes in groups], progress, local=True)
     return scorer.density_error()

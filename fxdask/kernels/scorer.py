@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from threading import local
 from typing import Any
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError
 from fxdask.kernels.combination.base import MarginalErrors, Marginals
+from fxdask.kernels.density.cells import Density
 from fxdask.kernels.density.exact import log_density
 from fxdask.kernels.density.lookup import Lookup
 from fxdask.kernels.density.mixed import MixedLookup, mixed_log_density, normal_scores
@@ -21,9 +22,10 @@ from fxdask.kernels.projection import PackedProjection
 from fxdask.kernels.scratch import Scratch
 from fxdask.sizes import rows_per_step, scoring_tile
 
-__all__ = ["DENSITIES", "Scored", "Scorer", "class_probabilities", "log_likelihood", "merge_scored"]
+__all__ = ["DENSITIES", "TABLES_AT_A_TIME", "Scored", "Scorer", "class_probabilities", "log_likelihood", "merge_scored"]
 
 DENSITIES = ("table", "exact")
+TABLES_AT_A_TIME = 16
 
 # Scores are float64 sums of logarithms, so either path rounds each of them by a few units in the last place.
 ROUNDING_PER_TERM = 1e-12
@@ -119,19 +121,29 @@ class Scorer:
         """SHA-256 digest of everything that scores depend on."""
         return self.parameters.digest(self.density)
 
+    def tabulate(self, k: int, nodes: Sequence[int]) -> None:
+        """Build the tables of one class's densities at these nodes together, those that are not built yet."""
+        parameters, missing = self.parameters, [u for u in nodes if (k, u) not in self._tables]
+        densities = [
+            Density(parameters.ascending(k, u), float(parameters.bandwidth[k, u]), parameters.wide_normal(k, u))
+            for u in missing
+        ]
+        self._tables.update(zip(((k, u) for u in missing), DensityTable.many(densities), strict=True))
+
     def table(self, k: int, u: int) -> DensityTable:
         """The table of one class's density at one node, built on first use."""
         if (k, u) not in self._tables:
             # Two threads may build the same table at once; the tables are equal and cheap, so no lock is needed.
-            parameters = self.parameters
-            bandwidth, wide = float(parameters.bandwidth[k, u]), parameters.wide_normal(k, u)
-            self._tables[k, u] = DensityTable(parameters.ascending(k, u), bandwidth, wide)
+            self.tabulate(k, [u])
         return self._tables[k, u]
 
     def _lookup(self, k: int) -> _ClassLookup:
         """All tables of one class, and bounds on their errors."""
         if k not in self._lookups:
-            tables = [self.table(k, u) for u in self.used_nodes[k]]
+            used = self.used_nodes[k]
+            for first in range(0, len(used), TABLES_AT_A_TIME):
+                self.tabulate(k, used[first : first + TABLES_AT_A_TIME])
+            tables = [self.table(k, u) for u in used]
             errors = MarginalErrors(
                 *(np.array([getattr(t, name) for t in tables]) for name in ("error", "score_error"))
             )

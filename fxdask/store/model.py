@@ -270,10 +270,15 @@ class ModelStore:
 
     def drop(self, arrays: Iterable[ArraySpec] = TEMPORARY_ARRAYS) -> None:
         """Remove arrays, by default all that a finished model does not need: staged samples, probes, candidates."""
-        for name in [spec.name for spec in arrays]:
+        names = [spec.name for spec in arrays]
+        for name in names:
             self._opened.pop(name, None)
             if name in self.group:
                 del self.group[name]
+        for folder in {name.partition("/")[0] for name in names if "/" in name}:
+            left = self.group.get(folder)
+            if isinstance(left, zarr.Group) and not left.nmembers():
+                del self.group[folder]
 
     @retried
     def finish(self, **facts: Any) -> None:

@@ -100,8 +100,7 @@ def open_scores(job: ScoreJob) -> ScoreStore:
 @one_blas_thread()
 def tabulate(scorer: Scorer, k: int, nodes: list[int]) -> None:
     """One class at some nodes: make its density tables, which the scorer keeps."""
-    for u in nodes:
-        scorer.table(k, u)
+    scorer.tabulate(k, nodes)
 
 
 @one_blas_thread()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fxdask.execution.client import active_client
 from fxdask.execution.resources import measured_resources
-from fxdask.kernels.density.table import FEWEST_TABULATED
+from fxdask.kernels.density.cells import FEWEST_TABULATED
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit
 from fxdask.planning.pool_plan import plan_pool

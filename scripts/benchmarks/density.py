@@ -17,9 +17,10 @@ from sklearn.neighbors import KernelDensity
 from benchmarks.measure import Ratio, in_turn, report, save
 from fxdask import FisherNetworkClassifier
 from fxdask.kernels.density.bandwidth import silverman
+from fxdask.kernels.density.cells import LARGEST_ERROR
 from fxdask.kernels.density.exact import log_density
 from fxdask.kernels.density.lookup import Lookup
-from fxdask.kernels.density.table import LARGEST_ERROR, DensityTable
+from fxdask.kernels.density.table import DensityTable
 from fxdask.kernels.scratch import Scratch
 from fxdask.tasks.threads import one_blas_thread
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from fxdask.kernels.combination.table import COMBINATIONS
-from fxdask.kernels.density.table import LARGEST_ERROR
+from fxdask.kernels.density.cells import LARGEST_ERROR
 from fxdask.kernels.network import NetworkParameters
 from fxdask.kernels.preprocessing import Preprocessing
 from fxdask.kernels.scorer import DENSITIES, Scorer, class_probabilities, log_likelihood, merge_scored

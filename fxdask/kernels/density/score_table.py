@@ -20,10 +20,11 @@ score is clipped where N or v + 1 - N is below (v + 1) / (2 v).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from itertools import pairwise
 from math import pi, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ from scipy.special import ndtr, ndtri
 from fxdask.kernels.density.tails import cubic_through_four
 from fxdask.kernels.density.wide_normal import WideNormal
 
-__all__ = ["CellBounds", "CellGrid", "score_cubics", "score_limit"]
+__all__ = ["CellBounds", "CellGrid", "Run", "score_cubics", "score_limit", "shares_at_ends"]
 
 LARGEST_SCORE_ERROR = 1e-7
 SQRT_2PI = sqrt(2 * pi)
@@ -72,62 +73,66 @@ class CellGrid:
     length: float
 
 
-def score_limit(n_samples: int) -> float:
-    """The largest normal score, that of the share ``1 - 1 / (2 v)``."""
-    return float(-ndtri(0.5 / n_samples))
+def score_limit(n_samples: Any) -> Any:
+    """Number of samples v -> the largest normal score, that of the share ``1 - 1 / (2 v)``."""
+    return -ndtri(0.5 / n_samples)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring cells of one mixture, and the expected numbers of samples below its left and above its right end."""
+
+    cells: slice
+    below: float
+    above: float
+    n_samples: int
 
 
 def score_cubics(
-    grid: CellGrid, bounds: CellBounds, positions: NDArray[np.float64], wide: WideNormal
+    grid: CellGrid, bounds: CellBounds, runs: Sequence[Run]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Cells, (sample,) positions -> (cell, piece, power) cubics, (cell,) error bounds, (cell,) whether they are small.
+    """Cells of mixtures -> (cell, piece, power) cubics, (cell,) error bounds, (cell,) whether they are small.
 
     The cubics are not clipped, except that those of a cell beyond the limit are constant.
     """
     n_points = grid.values.shape[1]
-    n_all, limit = len(positions) + 1, score_limit(len(positions))
-    below, above, relative = _counts(grid, bounds, positions, wide)
-    low_half = below < above
+    n_samples = np.repeat([run.n_samples for run in runs], [run.cells.stop - run.cells.start for run in runs])
+    n_all, limit = n_samples[:, None] + 1, score_limit(n_samples)
+    below, above, relative = _counts(grid, bounds, runs)
     smaller = ndtri(np.minimum(below, above) / n_all)
-    scores = np.where(low_half, smaller, -smaller)
+    scores = np.where(below < above, smaller, -smaller)
     four = scores[:, np.arange(0, n_points - 1, 3)[:, None] + np.arange(4)]
     cubics = four @ cubic_through_four().T
     with np.errstate(over="ignore", invalid="ignore"):
         error = LEBESGUE * (sqrt(pi / 2) * 1.01 * relative + ROUNDING) + _cubic_errors(grid, bounds, scores, n_all)
     clipped = (np.abs(scores).min(axis=1) >= limit) & (scores[:, 0] * scores[:, -1] > 0)
     cubics[clipped] = 0
-    cubics[clipped, :, 0] = np.copysign(limit, scores[clipped, :1])
+    cubics[clipped, :, 0] = np.copysign(limit[clipped, None], scores[clipped, :1])
     error[clipped] = ROUNDING
     return cubics, error, error <= LARGEST_SCORE_ERROR
 
 
 def _counts(
-    grid: CellGrid, bounds: CellBounds, positions: NDArray[np.float64], wide: WideNormal
+    grid: CellGrid, bounds: CellBounds, runs: Sequence[Run]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """(cell, point) expected number of samples below and above each point, (cell,) bound on their relative error."""
     n_cells, n_points = grid.values.shape
     parts = np.exp(grid.values) @ _integral_weights(n_points).T
     parts *= grid.length / (n_points - 1) / SQRT_2PI
     mass_error = parts.sum(axis=1) * _relative_mass_error(bounds, grid.length, n_points)
-    below, above, relative = np.empty_like(grid.values), np.empty_like(grid.values), np.empty(n_cells)
-    breaks = np.flatnonzero(np.diff(grid.centres) > 1.5 * grid.length) + 1
-    for first, last in pairwise([0, *breaks.tolist(), n_cells]):
-        if first == last:
-            continue
-        run = slice(first, last)
-        ends = grid.centres[[first, last - 1]] + np.array([-0.5, 0.5]) * grid.length
-        start, end = _below(positions, ends[0], wide), _above(positions, ends[1], wide)
-        flat = parts[run].ravel()
-        rising = np.concatenate([[start], start + np.cumsum(flat)])
-        falling = np.concatenate([end + np.cumsum(flat[::-1])[::-1], [end]])
-        index = np.arange(last - first)[:, None] * (n_points - 1) + np.arange(n_points)
-        below[run], above[run] = rising[index], falling[index]
-        from_left = (np.cumsum(mass_error[run]) + ROUNDING * start) / below[run, 0]
-        from_right = (np.cumsum(mass_error[run][::-1])[::-1] + ROUNDING * end) / above[run, -1]
-        lower = below[run] < above[run]
-        relative[run] = np.where(lower.any(axis=1), from_left, 0)
-        relative[run] = np.maximum(relative[run], np.where(lower.all(axis=1), 0, from_right))
-    return below, above, relative
+    below, above = np.empty_like(grid.values), np.empty_like(grid.values)
+    from_left, from_right = np.empty(n_cells), np.empty(n_cells)
+    for run in runs:
+        some, flat = run.cells, parts[run.cells].ravel()
+        rising, falling = run.below + np.cumsum(flat), run.above + np.cumsum(flat[::-1])[::-1]
+        below[some, 1:], above[some, :-1] = (of_all.reshape(-1, n_points - 1) for of_all in (rising, falling))
+        below[some, 0] = np.concatenate([[run.below], below[some, -1][:-1]])
+        above[some, -1] = np.concatenate([above[some, 0][1:], [run.above]])
+        from_left[some] = np.cumsum(mass_error[some]) + ROUNDING * run.below
+        from_right[some] = np.cumsum(mass_error[some][::-1])[::-1] + ROUNDING * run.above
+    lower = below < above
+    relative = np.where(lower.any(axis=1), from_left / below[:, 0], 0)
+    return below, above, np.maximum(relative, np.where(lower.all(axis=1), 0, from_right / above[:, -1]))
 
 
 def _relative_mass_error(bounds: CellBounds, length: float, n_points: int) -> NDArray[np.float64]:
@@ -150,19 +155,19 @@ def _integral_weights(n_points: int) -> NDArray[np.float64]:
     return weights
 
 
-def _below(positions: NDArray[np.float64], x: float, wide: WideNormal) -> float:
-    """The expected number of samples below x; each is spread by its kernel."""
-    low, high = np.searchsorted(positions, [x - FAR, x + FAR])
-    return float(low + ndtr(x - positions[low:high]).sum() + wide.share_below(np.array(x)))
+def shares_at_ends(positions: NDArray[np.float64], ends: tuple[float, float], wide: WideNormal) -> tuple[float, float]:
+    """(sample,) positions, ends of a run -> expected numbers of samples below the first and above the second."""
+    left, right = ends
+    low, high = np.searchsorted(positions, [left - FAR, left + FAR])
+    below = low + ndtr(left - positions[low:high]).sum() + ndtr((left - wide.location) / wide.scale)
+    low, high = np.searchsorted(positions, [right - FAR, right + FAR])
+    above = len(positions) - high + ndtr(positions[low:high] - right).sum()
+    return float(below), float(above + ndtr((wide.location - right) / wide.scale))
 
 
-def _above(positions: NDArray[np.float64], x: float, wide: WideNormal) -> float:
-    """The expected number of samples above x."""
-    low, high = np.searchsorted(positions, [x - FAR, x + FAR])
-    return float(len(positions) - high + ndtr(positions[low:high] - x).sum() + wide.share_above(np.array(x)))
-
-
-def _cubic_errors(grid: CellGrid, bounds: CellBounds, scores: NDArray[np.float64], n_all: int) -> NDArray[np.float64]:
+def _cubic_errors(
+    grid: CellGrid, bounds: CellBounds, scores: NDArray[np.float64], n_all: NDArray[np.intp]
+) -> NDArray[np.float64]:
     """(cell, point) scores -> (cell,) bound on the error of the cubics between the points."""
     piece = 3 * grid.length / (grid.values.shape[1] - 1)
     largest = np.abs(scores).max(axis=1)

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from kernels.density.test_table import KINDS, ROUNDING, drawn, points_around
 from scipy.integrate import quad
 
+from fxdask.kernels.density.cells import LARGEST_ERROR
 from fxdask.kernels.density.mixed import MixedLookup, mixed_log_density, normal_scores
 from fxdask.kernels.density.score_table import LARGEST_SCORE_ERROR, score_limit
-from fxdask.kernels.density.table import LARGEST_ERROR, DensityTable
+from fxdask.kernels.density.table import DensityTable
 from fxdask.kernels.density.wide_normal import WideNormal
 from fxdask.kernels.scratch import Scratch
 

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxdask.kernels.density import table as table_module
+from fxdask.kernels.density import cells as table_module
+from fxdask.kernels.density import table as density_table
+from fxdask.kernels.density.cells import LARGEST_ERROR, Density
 from fxdask.kernels.density.exact import log_density, log_density_nearby
 from fxdask.kernels.density.lookup import Lookup
-from fxdask.kernels.density.table import LARGEST_ERROR, DensityTable
+from fxdask.kernels.density.table import DensityTable
 from fxdask.kernels.density.tails import TAIL_ERROR, Tail
 from fxdask.kernels.scratch import Scratch
 
@@ -87,11 +89,12 @@ def test_errors_with_many_samples_are_within_the_bound(kind, n):
     assert n_summed < len(points)
 
 
-@pytest.mark.parametrize(("order", "pieces"), [(12, 1), (12, 2), (4, 16), (6, 4)])
+@pytest.mark.parametrize(("order", "pieces"), [(12, 1), (12, 2), (6, 16), (6, 4)])
 def test_bounds_of_coarse_tables_hold_and_are_tight(order, pieces, monkeypatch):
     """A coarse table has errors far above rounding; its bound must cover them, and be less than 1,000 times larger."""
     monkeypatch.setattr(table_module, "ORDER", order)
-    monkeypatch.setattr(table_module, "PIECES", pieces)
+    for module in (table_module, density_table):
+        monkeypatch.setattr(module, "PIECES", pieces)
     monkeypatch.setattr(table_module, "CELL_ERROR", np.inf)
     table_module._binomials.cache_clear()
     try:
@@ -117,6 +120,25 @@ def test_a_table_of_few_cells_keeps_those_with_most_samples(monkeypatch):
     assert n_summed == 2
     for found, at in ((got, points), (found_far, far)):
         np.testing.assert_allclose(found, log_density(at, values, 0.3), atol=LARGEST_ERROR)
+
+
+def test_several_tables_at_once_equal_tables_one_by_one():
+    densities = [Density(*drawn(kind, n, seed=n)) for kind in KINDS for n in (1, 30, 2_000)]
+    for together, density in zip(DensityTable.many(densities), densities, strict=True):
+        alone = DensityTable(density.ascending, density.bandwidth)
+        np.testing.assert_allclose(together.rows, alone.rows, rtol=1e-12, atol=1e-10)
+        assert np.array_equal(together.row_of_piece, alone.row_of_piece)
+        assert together.error == pytest.approx(alone.error, rel=1e-9)
+    assert DensityTable.many([]) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_from_moments_of_bins_equal_direct_sums(kind, monkeypatch):
+    values, bandwidth = drawn(kind, 3_000)
+    binned = DensityTable(values, bandwidth)
+    monkeypatch.setattr(table_module, "FEWEST_BINNED", 10**9)
+    direct = DensityTable(values, bandwidth)
+    np.testing.assert_allclose(binned.rows, direct.rows, rtol=1e-9, atol=1e-9)
 
 
 def test_points_in_the_tails_are_looked_up():
