@@ -81,10 +81,12 @@ def test_a_fit_without_a_store_returns_its_results_through_the_graph(client, dat
 
 def test_scoring_and_responses_on_workers_equal_those_on_threads(client, data, reference, tmp_path):
     threaded, store = reference
-    result = fxdask.batch_score(store, data, tmp_path / "scored.zarr")
+    result = fxdask.batch_score(store, data, tmp_path / "scored.zarr", likelihood=True)
     if not isinstance(data, np.ndarray):
         assert set(result.chunks_by_process) <= worker_processes(client)
-    assert np.array_equal(zarr.open_group(tmp_path / "scored.zarr")["labels"][:], threaded.predict(X))
+    scored = zarr.open_group(tmp_path / "scored.zarr")
+    assert np.array_equal(scored["labels"][:], threaded.predict(X))
+    assert np.array_equal(scored["log_likelihood"][:], threaded.score_samples(X))
     lazy = threaded.predict(da.from_array(X, chunks=(400, 20)))
     assert np.array_equal(lazy.compute(), threaded.predict(X))
     expected = threaded.responses(X[0])
@@ -125,12 +127,14 @@ def test_scoring_finishes_after_a_worker_was_killed(reference, tmp_path):
 
         killer = threading.Thread(target=kill_when_some_are_done)
         killer.start()
-        result = fxdask.batch_score(store, tmp_path / "X.zarr", out)
+        result = fxdask.batch_score(store, tmp_path / "X.zarr", out, likelihood=True)
         killer.join()
         monkey.undo()
         assert victim not in client.run(os.getpid).values()
     assert result.n_samples == 60_000
-    assert np.array_equal(zarr.open_group(out)["labels"][:], threaded.predict(big))
+    scored = zarr.open_group(out)
+    assert np.array_equal(scored["labels"][:], threaded.predict(big))
+    assert np.array_equal(scored["log_likelihood"][:], threaded.score_samples(big))
 
 
 def test_samples_are_not_embedded_in_the_graph(client, caplog):
