@@ -25,6 +25,7 @@ import fxdask
 from fxdask import FisherNetworkClassifier
 
 N_WIDE, N_INPUTS, N_SAMPLES = 10, 50, 4_000
+WIDER = 2.1
 
 
 @dataclass(frozen=True)
@@ -54,11 +55,11 @@ def digits() -> Data:
 
 
 def variances() -> Data:
-    """Two classes of equal means: along 10 hidden directions of 50, one has four times the variance of the other."""
+    """Two classes of equal means: along 10 hidden directions of 50, one is wider than the other."""
     rng = np.random.default_rng(0)
     y = np.arange(2 * N_SAMPLES) % 2
     X = rng.standard_normal((len(y), N_INPUTS))
-    X[y == 1, :N_WIDE] *= 2
+    X[y == 1, :N_WIDE] *= WIDER
     rotation, _ = np.linalg.qr(rng.standard_normal((N_INPUTS, N_INPUTS)))
     X = X @ rotation
     return Data("variances", X[:N_SAMPLES], X[N_SAMPLES:], y[:N_SAMPLES], y[N_SAMPLES:])
@@ -140,7 +141,7 @@ def show_variances(folder: Path) -> None:
     print(
         f"\nVariances: two classes with equal means in {N_INPUTS} inputs, {N_SAMPLES:,} samples to train and to test."
     )
-    print(f"They differ along {N_WIDE} hidden directions, where one has four times the variance of the other.")
+    print(f"They differ along {N_WIDE} hidden directions, where one has {WIDER} times the deviation of the other.")
     paper = FisherNetworkClassifier.paper
     compare(
         data,

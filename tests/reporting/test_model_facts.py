@@ -16,7 +16,7 @@ from fxdask.reporting.model_facts import divergence_counts, facts_of, nearest_cl
 
 @pytest.fixture(scope="module")
 def fitted(three_blobs):
-    return FisherNetworkClassifier(200, 4, normalize="feature").fit(*three_blobs)
+    return FisherNetworkClassifier(200, 4, normalize="feature", combine="sum").fit(*three_blobs)
 
 
 @pytest.fixture(scope="module")
