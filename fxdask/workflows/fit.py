@@ -70,7 +70,7 @@ def fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) ->
     data = replace(data, samples=samples)
     with progress_bar("reading", shown=options.verbose) as progress:
         scan = scan_samples(samples.handle, samples.n_samples, samples.n_features, settings.scanned_as, progress)
-    settings = settings.resolved(scan.summary)
+    settings = settings.resolved(scan.summary, scan.quartiles)
     staged = samples.n_bytes if options.store and needs_staging(samples.handle) else 0
     request = ModelRequest(settings=settings, data=data, scan=scan, plan=plan, staged_bytes=staged)
     fit = _Fit(request=request, preprocessing=checked_preprocessing(request), started=started, verbose=options.verbose)
