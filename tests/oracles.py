@@ -281,16 +281,16 @@ def joint_divergence(mu_k, mu_j, cov_k, cov_j, p_k, p_j):
     return difference @ np.linalg.solve(total, difference) + log_det - 2 * math.log(p_j / p_k)
 
 
-def overlap(nodes, location, covariances, priors):
-    """A set of nodes, (class, node) location, (class, node, node) covariances -> Q of the set."""
-    total = 0.0
+def log_overlap(nodes, location, covariances, priors):
+    """A set of nodes, (class, node) location, (class, node, node) covariances -> ln Q of the set, which never is 0."""
+    terms = []
     for k in range(len(priors)):
         for j in range(len(priors)):
             if j != k:
                 cov_k, cov_j = (covariances[i][np.ix_(nodes, nodes)] for i in (k, j))
                 d = joint_divergence(location[k][nodes], location[j][nodes], cov_k, cov_j, priors[k], priors[j])
-                total += priors[k] * math.exp(-d / 2)
-    return total
+                terms.append(math.log(priors[k]) - d / 2)
+    return max(terms) + math.log(math.fsum(math.exp(term - max(terms)) for term in terms))
 
 
 def residual_share(nodes, candidate, correlation):
@@ -317,10 +317,10 @@ def joint_selection(location, spreads, correlations, counts, priors, n_nodes):
         ]
         if not allowed:
             break
-        found = [overlap([*chosen, c], location, covariances, priors) for c in allowed]
+        found = [log_overlap([*chosen, c], location, covariances, priors) for c in allowed]
         best = min(range(len(allowed)), key=lambda i: (found[i], allowed[i]))
         chosen.append(allowed[best])
-        overlaps.append(found[best])
+        overlaps.append(math.exp(found[best]))
     return chosen, overlaps
 
 
@@ -498,3 +498,77 @@ def _pair_labelled(trained, tested, chosen, location, spreads, rule):
             y = log_scores(points, values, codes, own, widths, spreads[:, used], [0.5, 0.5], rule)
         correct += int((y[:, k] > y[:, 1 - k]).sum())
     return correct
+
+
+def held_out_log_density(values, sample, bandwidth):
+    """(sample,) values, one of them -> log density there of the other ones, at least of a millionth of its kernel."""
+    others = np.delete(values, sample)
+    least = math.log(1e-6 / (math.sqrt(2 * math.pi) * bandwidth * len(others)))
+    return max(least, log_density(values[sample], others, bandwidth))
+
+
+def held_out_score(values, sample, bandwidth, spreads, combine):
+    """(node, sample) values of one class at its nodes, one sample -> its log score there, without prior."""
+    logs = [held_out_log_density(row, sample, width) for row, width in zip(values, bandwidth, strict=True)]
+    if combine == "log":
+        return math.fsum(logs)
+    if combine == "scaled":
+        logs = [value + math.log(spread) for value, spread in zip(logs, spreads, strict=True)]
+    return max(logs) + math.log(math.fsum(math.exp(value - max(logs)) for value in logs))
+
+
+def held_out_joint_score(values, sample, correlation, shrinkage, bandwidth, location, spreads):
+    """(node, sample) values of one class, one sample -> its joint log score there, without prior, from the others.
+
+    The densities have no kernel of the sample. Its normal scores' products are taken from the correlations, but for
+    the last hundredth of the determinant.
+    """
+    point, others = values[:, sample], np.delete(values, sample, axis=1)
+    parts = [(point[u], others[u], bandwidth[u], location[u], spreads[u]) for u in range(len(values))]
+    score = np.array([mixed_normal_score(*part) for part in parts])
+    form = score @ np.linalg.inv(correlation) @ score
+    removed = (1 - shrinkage) / others.shape[1]
+    if removed * form > 0.99:
+        removed = 0.99 / form
+    rest = correlation - removed * np.outer(score, score)
+    quadratic = score @ np.linalg.inv(rest) @ score - score @ score
+    return math.fsum(mixed_log_density(*part) for part in parts) - (quadratic + np.linalg.slogdet(rest)[1]) / 2
+
+
+def temperature_loss(scores, codes, temperature):
+    """(sample, class) scores, (sample,) classes -> log loss of the softmax of scores / T, as the temperature wants it.
+
+    The true class has the probability 1 - d, the others share d = 1 / (n + 2). Differences to the true class's score
+    are limited to three times the median distance from the true class to the best other one.
+    """
+    n, n_classes = len(scores), len(scores[0])
+    differences = [[value - row[k] for value in row] for row, k in zip(scores, codes, strict=True)]
+    margins = [abs(max(d for j, d in enumerate(row) if j != k)) for row, k in zip(differences, codes, strict=True)]
+    limit = 3 * median([m for m in margins if m > 0]) if any(margins) else 0.0
+    total, doubt = 0.0, 1 / (n + 2)
+    for row, k in zip(differences, codes, strict=True):
+        scaled = [max(-limit, min(limit, d)) / temperature for d in row]
+        top = max(scaled)
+        log_total = top + math.log(math.fsum(math.exp(s - top) for s in scaled))
+        for j, s in enumerate(scaled):
+            total += (1 - doubt if j == k else doubt / (n_classes - 1)) * (log_total - s)
+    return total
+
+
+def scale_without_outliers(values):
+    """(sample,) values of a feature -> standard deviation; that of the quartiles if it is smaller and one value rules.
+
+    One value rules if it makes up more than a quarter of the squares. Equal quartiles tell nothing.
+    """
+    centre, deviation = mean(values), std(values)
+    of_quartiles = iqr(values)
+    farthest = max(abs(float(v) - centre) for v in values)
+    if farthest**2 > len(values) * deviation**2 / 4 and of_quartiles > 0:
+        return min(deviation, of_quartiles)
+    return deviation
+
+
+def automatic_normalization(X):
+    """(sample, feature) -> "feature" if one feature's scale is more than ten times the median of those above 0."""
+    scales = [scale for scale in map(scale_without_outliers, np.transpose(X)) if scale > 0]
+    return "feature" if scales and max(scales) > 10 * median(scales) else None

@@ -91,7 +91,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     normalize : "auto", None, "sample" or "feature"
         Scale each sample, or each feature, to mean 0 and standard deviation 1, at fit and at predict.
         "auto" chooses "feature" if one feature's standard deviation is more than ten times the
-        median one, else None (see ``normalize_``).
+        median one, and not by a single outlier, else None (see ``normalize_``).
     store : path, URL or None
         The Zarr store to fit into. The same call resumes an unfinished store and loads a finished
         one; other data or parameters are refused. None keeps the model in memory only.

@@ -95,7 +95,7 @@ def select_jointly(pool: Pool, n_nodes: int) -> JointlySelected:
     log_ratio = np.log(pool.priors[second] / pool.priors[first])
     # Twice the exponents of both directions of each pair; exp(-D / 2) of (k | j) has the prior of k as its weight.
     divergence = np.stack([-2 * log_ratio, 2 * log_ratio])
-    weight = np.stack([pool.priors[first], pool.priors[second]])
+    log_weight = np.log(np.stack([pool.priors[first], pool.priors[second]]))
     open_ = np.ones(n_candidates, bool)
     chosen, overlaps = [], []
     for _ in range(n_nodes):
@@ -103,11 +103,11 @@ def select_jointly(pool: Pool, n_nodes: int) -> JointlySelected:
         if not usable.any():
             break
         of_candidate = _divergences(divergence, difference, classes.residual, pairs.residual, usable, (first, second))
-        overlap = np.full(n_candidates, np.inf)
-        overlap[usable] = np.einsum("sp,spc->c", weight, np.exp(-0.5 * of_candidate))
-        best = int(np.argmin(overlap))
+        log_overlap = np.full(n_candidates, np.inf)
+        log_overlap[usable] = _log_sum(log_weight[:, :, None] - 0.5 * of_candidate)
+        best = int(np.argmin(log_overlap))
         chosen.append(best)
-        overlaps.append(overlap[best])
+        overlaps.append(np.exp(log_overlap[best]))
         divergence = of_candidate[:, :, int(usable[:best].sum())]
         open_[best] = False
         covariance = pool.correlation[:, best] * spread * spread[:, best, None]
@@ -130,3 +130,11 @@ def _divergences(
     gain = difference[:, usable] ** 2 / variance + np.log(variance / 2)
     log_own = np.log(of_class[:, usable])
     return divergence[:, :, None] + np.stack([gain - log_own[k] for k in classes])
+
+
+def _log_sum(terms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(direction, pair, candidate) logarithms -> (candidate,) log of their sum, also where all terms underflow to 0."""
+    terms = terms.reshape(-1, terms.shape[2])
+    top = terms.max(axis=0)
+    terms -= top
+    return top + np.log(np.exp(terms, out=terms).sum(axis=0))

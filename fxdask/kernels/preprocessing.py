@@ -29,6 +29,8 @@ __all__ = [
 
 NORMALIZATIONS = (None, "sample", "feature")
 LARGEST_SCALE_RATIO = 10.0
+IQR_OF_NORMAL = 1.349
+SHARE_OF_OUTLIER = 0.25
 
 # Weights beyond six standard deviations do not occur; the factor 8 keeps even larger products within float32.
 LARGEST_PRODUCT = float(np.finfo(np.float32).max) / 8
@@ -177,17 +179,30 @@ def _merge_two(first: FeatureSummary, second: FeatureSummary) -> FeatureSummary:
     )
 
 
-def chosen_normalization(summary: FeatureSummary) -> str | None:
-    """Summary of the raw training samples -> "feature" if the features have very different scales, else None.
+def chosen_normalization(summary: FeatureSummary, quartiles: NDArray[np.float64]) -> str | None:
+    """Summary of the raw training samples, (3, feature) quartiles -> "feature" if scales are very different, else None.
 
     A feature whose deviation is more than ten times the median one rules every random projection.
     Features without any deviation do not count.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        deviation = np.sqrt(summary.squares / summary.count)
+    deviation = _deviation_without_outliers(summary, quartiles)
     varying = deviation[(summary.minimum < summary.maximum) & (deviation > 0)]
     differs = len(varying) and varying.max() > LARGEST_SCALE_RATIO * np.median(varying)
     return "feature" if differs else None
+
+
+def _deviation_without_outliers(summary: FeatureSummary, quartiles: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(feature,) standard deviation; the smaller one of the quartiles where it is mostly that of a single value.
+
+    The quartiles of a feature with many equal values may be equal too; they tell nothing then.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviation = np.sqrt(summary.squares / summary.count)
+        farthest = np.maximum(summary.maximum - summary.mean, summary.mean - summary.minimum)
+        of_quartiles = (quartiles[2] - quartiles[0]) / IQR_OF_NORMAL
+        is_of_one_value = farthest**2 > SHARE_OF_OUTLIER * summary.squares
+    robust = is_of_one_value & (of_quartiles > 0)
+    return np.where(robust, np.minimum(deviation, of_quartiles), deviation)
 
 
 def preprocessing_from(

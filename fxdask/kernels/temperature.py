@@ -17,6 +17,7 @@ __all__ = ["held_out_columns", "temperature_of"]
 
 MOST_HELD_OUT = 4096
 LARGEST_LOG = 12.0
+LARGEST_MARGIN = 3.0  # in medians
 
 
 def held_out_columns(class_slices: Sequence[slice]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -35,9 +36,11 @@ def temperature_of(scores: NDArray[np.float64], codes: NDArray[np.intp]) -> floa
     """(sample, class) scores of samples that were left out, (sample,) their classes -> the temperature T.
 
     It minimises the log-loss of the softmax of scores / T. As in Platt's scaling, every label is
-    taken as a little uncertain: without an error among few samples, T would be 0.
+    taken as a little uncertain: without an error among few samples, T would be 0. One far outlier
+    differs in its scores by more than all other samples together, so differences are limited.
     """
     n_samples, n_classes = scores.shape
+    scores = _limited(scores, codes)
     doubt = 1 / (n_samples + 2)
     target = np.full(scores.shape, doubt / (n_classes - 1))
     target[np.arange(n_samples), codes] = 1 - doubt
@@ -47,3 +50,14 @@ def temperature_of(scores: NDArray[np.float64], codes: NDArray[np.intp]) -> floa
 
     found = minimize_scalar(loss, bounds=(-LARGEST_LOG, LARGEST_LOG), method="bounded", options={"xatol": 1e-6})
     return float(np.exp(-found.x))
+
+
+def _limited(scores: NDArray[np.float64], codes: NDArray[np.intp]) -> NDArray[np.float64]:
+    """(sample, class) scores -> scores minus that of the true class, at most three times their median margin."""
+    samples = np.arange(len(scores))
+    difference = scores - scores[samples, codes][:, None]
+    others = difference.copy()
+    others[samples, codes] = -np.inf
+    margins = np.abs(others.max(axis=1))
+    limit = LARGEST_MARGIN * np.median(margins[margins > 0]) if margins.any() else 0.0
+    return np.clip(difference, -limit, limit)

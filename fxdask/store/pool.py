@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import StoreFormatError
 from fxdask.sizes import NodeBlock
+from fxdask.store.damage import damaged
 from fxdask.store.group import check_writable, has_chunk, write_together
 from fxdask.store.layout import POOL_ARRAYS, create_array
 from fxdask.store.model import ModelStore
@@ -80,9 +83,15 @@ class PoolStore:
 
     @retried
     def read_scores(self, start: int, stop: int) -> NDArray[np.int16]:
-        """(candidate, sample) scores of all candidates in a range of samples."""
+        """(candidate, sample) scores of all candidates in a range of samples; a missing chunk is an error."""
+        scores = self._store.array(SCORES.name)
+        first, last = start // scores.chunks[1], (stop - 1) // scores.chunks[1]
+        for block, part in product(range(scores.cdata_shape[0]), range(first, last + 1)):
+            if not has_chunk(scores, (block, part)):
+                missing = f"{SCORES.name} has no chunk {block}/{part}"
+                raise damaged(self._store.url, missing, "run the same call again to compute it")
         with reading(self._store.url, SCORES.name):
-            return np.asarray(self._store.array(SCORES.name)[:, start:stop])
+            return np.asarray(scores[:, start:stop])
 
     @retried
     def n_done(self) -> int:

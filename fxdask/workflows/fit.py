@@ -71,7 +71,7 @@ def fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) ->
     with progress_bar("reading", shown=options.verbose) as progress:
         scan = scan_samples(samples.handle, samples.n_samples, samples.n_features, settings.scanned_as, progress)
     request = ModelRequest(
-        settings=settings.resolved(scan.summary),
+        settings=settings.resolved(scan.summary, scan.quartiles),
         data=data,
         scan=scan,
         plan=plan,

@@ -73,11 +73,14 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
 
 def _n_tables(settings: FitSettings, counts: NDArray[np.int64]) -> int:
     """Density tables of the fitted model; densities of few samples have none if the rule mixes them."""
-    rule = settings.density_options.rule
-    n_densities = rule.n_densities(len(counts), settings.n_selected, settings.n_nodes)
+    rule, n_classes = settings.density_options.rule, len(counts)
+    n_densities = rule.n_densities(n_classes, settings.n_selected, settings.n_nodes)
+    if settings.selection == "joint":
+        # Whatever the rule, every class uses all nodes, because they are shared.
+        n_densities = n_classes * min(settings.n_nodes, settings.n_selected * n_classes)
     if not rule.needs_normal_scores:
         return n_densities
-    return max(1, n_densities * int((counts > FEWEST_TABULATED).sum()) // len(counts))
+    return max(1, n_densities * int((counts > FEWEST_TABULATED).sum()) // n_classes)
 
 
 def _sample_facts(samples: Samples, settings: FitSettings, store: str | None) -> SampleFacts:

@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError
 from fxdask.kernels.combination.table import COMBINATIONS
@@ -67,11 +68,11 @@ class FitSettings:
         """The normalisation that a scan prepares; "auto" needs the features' deviations, as "feature" does."""
         return "feature" if self.normalize == AUTOMATIC else self.normalize
 
-    def resolved(self, summary: FeatureSummary) -> FitSettings:
-        """The settings with the normalisation that "auto" chooses for samples with this summary."""
+    def resolved(self, summary: FeatureSummary, quartiles: NDArray[np.float64]) -> FitSettings:
+        """The settings with the normalisation that "auto" chooses for samples with this summary and these quartiles."""
         if self.normalize != AUTOMATIC:
             return self
-        return replace(self, normalize=chosen_normalization(summary))
+        return replace(self, normalize=chosen_normalization(summary, quartiles))
 
     @property
     def kept(self) -> tuple[str, ...]:

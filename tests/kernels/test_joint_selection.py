@@ -71,3 +71,22 @@ def test_a_node_that_others_explain_is_passed_over_only_in_classes_of_ten_sample
         facts = {name: getattr(pool, name) for name in ("location", "spread", "priors")}
         found = select_jointly(Pool(correlation=correlation, counts=np.array(counts), **facts), 3)
         assert len(found.candidates) == n_chosen
+
+
+@given(n_classes=st.integers(2, 4), seed=st.integers(0, 9999), far=st.sampled_from([30.0, 100.0, 1e4]))
+def test_nodes_are_ranked_although_their_overlaps_underflow(n_classes, seed, far):
+    """Classes many spreads apart: exp(-D / 2) is 0 for every candidate, but their order is known."""
+    pool = drawn_pool(seed, n_classes, 5)
+    apart = Pool(
+        location=far * (np.arange(n_classes)[:, None] + 0.1 * pool.location),
+        spread=0.01 * pool.spread,
+        correlation=pool.correlation,
+        counts=pool.counts,
+        priors=pool.priors,
+    )
+    found = select_jointly(apart, 5)
+    chosen, overlaps = oracles.joint_selection(
+        apart.location, apart.spread, apart.correlation, apart.counts, apart.priors, 5
+    )
+    assert found.candidates.tolist() == chosen
+    assert found.overlaps.tolist() == overlaps == [0.0] * len(chosen)

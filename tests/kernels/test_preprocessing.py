@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fxdask.kernels.preprocessing import (
+    chosen_normalization,
     merge_summaries,
     norm_exponents,
     origin_probes,
@@ -145,3 +146,67 @@ def test_a_few_outliers_do_not_change_a_scale():
     before = typical_norms(norm_exponents(X, codes, 1))
     X[:5] *= np.float32(1e20)
     assert typical_norms(norm_exponents(X, codes, 1)) == before
+
+
+def automatic(X, cuts=()):
+    """What normalize="auto" chooses for samples that are read in parts."""
+    X = np.asarray(X)
+    edges = [0, *sorted(c for c in cuts if 0 < c < len(X)), len(X)]
+    summary = merge_summaries([summarize(X[a:b], "feature") for a, b in pairwise(edges)])
+    return chosen_normalization(summary, origin_quartiles(X[origin_probes(*X.shape)], None))
+
+
+@given(
+    seed=st.integers(0, 999),
+    rows=st.integers(2, 60),
+    exponents=st.lists(st.sampled_from([-20, -1, 0, 0.3, 0.9, 1.2, 3, 20]), min_size=1, max_size=6),
+    outlier=st.sampled_from([None, 1e3, -1e15]),
+    cut=st.integers(0, 60),
+)
+def test_scales_decide_the_normalization(seed, rows, exponents, outlier, cut):
+    rng = np.random.default_rng(seed)
+    X = 10.0 ** np.array(exponents) * rng.standard_normal((rows, len(exponents)))
+    if outlier:
+        X[rng.integers(rows), 0] = outlier
+    assert automatic(X, [cut]) == oracles.automatic_normalization(X)
+
+
+def test_scales_that_differ_by_more_than_ten_are_normalized():
+    X = np.random.default_rng(0).standard_normal((500, 5))
+    assert automatic(X) is None
+    assert automatic(X * [1, 1, 1, 1, 8]) is None
+    assert automatic(X * [1, 1, 1, 1, 13]) == "feature"
+    assert automatic(X * [1, 1, 1, 1, 0.001]) is None, "a small feature is lost anyway"
+    assert automatic(1e-20 * X) is None
+    assert automatic(1e20 * X * [1, 1, 1, 1, 13]) == "feature"
+
+
+def test_constant_features_do_not_count():
+    X = np.random.default_rng(0).standard_normal((500, 5))
+    X[:, :4] = 7
+    assert automatic(X) is None
+    assert automatic(np.full((500, 5), 3.0)) is None
+    X[:, 4] *= 1e6
+    assert automatic(X) is None
+    X[:, 3] = X[:, 4] / 1e6
+    assert automatic(X) is None, "the median of two lies between them"
+    X[:, 2] = X[:, 3]
+    assert automatic(X) == "feature"
+
+
+@pytest.mark.parametrize("outlier", [100, 1e6, -1e15, 1e100])
+@pytest.mark.parametrize("n_outliers", [1, 3])
+def test_a_few_outliers_do_not_decide_the_normalization(outlier, n_outliers):
+    X = np.random.default_rng(0).standard_normal((500, 5))
+    X[:n_outliers, 2] = outlier
+    assert automatic(X) is None
+    X[:, 1] *= 100
+    assert automatic(X) == "feature"
+
+
+def test_a_feature_of_rare_large_values_is_normalized():
+    """Nine of ten values are equal, so their quartiles tell nothing, and the deviation counts."""
+    X = np.random.default_rng(0).standard_normal((500, 5))
+    X[:, 3] = 0
+    X[::10, 3] = 1e5
+    assert automatic(X) == "feature"

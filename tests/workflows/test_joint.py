@@ -139,7 +139,7 @@ def test_damaged_candidates_are_measured_again(data, reference, tmp_path, monkey
 def test_too_many_classes_for_a_joint_selection_are_refused_with_both_numbers():
     rng = np.random.default_rng(0)
     y = np.arange(400) % 100
-    clf = FisherNetworkClassifier(2_000, selection="joint", combine="sum", memory_limit="2 GiB")
+    clf = FisherNetworkClassifier(2_000, selection="joint", memory_limit="8 GiB")
     with pytest.raises(
         MemoryPlanError, match=r"1,000 nodes among .* for 100 classes needs .* GiB but .* selection=.top"
     ):
