@@ -326,6 +326,8 @@ def _stored_selection(
         raise StoreFormatError(
             f"{store.url} is damaged: selection is not {settings.n_selected} nodes per class; restore or refit it"
         )
+    if overlaps is not None and not (overlaps >= 0).all():
+        raise StoreFormatError(f"{store.url} is damaged: overlaps has values that no fit writes; restore or refit it")
     return selected, overlaps
 
 

@@ -176,14 +176,15 @@ def test_small_classes_give_finite_scores(seed, n_classes, per_class, n_features
     assert np.isfinite(clf.network_.learned["precision"]).all()
 
 
-@pytest.mark.parametrize("selection", SELECTIONS)
-@pytest.mark.parametrize(("n_classes", "per_class"), [(100, 2), (30, 3), (10, 5), (3, 8)])
+@pytest.mark.parametrize(
+    ("n_classes", "per_class", "selection"), [(100, 2, "joint"), (40, 3, "top"), (10, 5, "joint"), (3, 8, "top")]
+)
 def test_many_small_classes_are_saved_and_loaded(n_classes, per_class, selection, tmp_path):
     X, y = few_samples(np.random.default_rng(0), n_classes, per_class, 10, "normal")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         store = tmp_path / "model.zarr"
-        clf = FisherNetworkClassifier(50, 1, selection=selection, pool_size=2, store=store).fit(X, y)
+        clf = FisherNetworkClassifier(40, 1, selection=selection, pool_size=2, store=store).fit(X, y)
         loaded = fxdask.load(store)
     points = np.concatenate([X, X + 0.1, 1e3 * X])
     for method in ("decision_function", "predict_proba", "score_samples", "predict"):
@@ -225,7 +226,7 @@ def test_a_clone_is_not_fitted_and_fits_the_same(fitted, three_blobs):
     assert np.array_equal(copy.fit(X, y).decision_function(X), fitted.decision_function(X))
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(chunk=st.integers(1, 300), columns=st.integers(1, 5))
 def test_chunks_of_test_samples_change_no_bit(fitted, three_blobs, chunk, columns):
     X, _ = three_blobs

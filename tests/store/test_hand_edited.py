@@ -195,6 +195,11 @@ def test_selected_nodes_out_of_range_are_refused(store, node):
     ],
 )
 def test_impossible_array_values_are_refused(store, name, value):
+    assert_refused_with(store, name, value)
+
+
+def assert_refused_with(store, name, value):
+    """Write one impossible value into an array, with a checksum and a manifest that agree."""
     array = zarr.open_group(store, mode="r")[name]
     chunk = next(file for file in sorted((store / name / "c").rglob("*")) if file.is_file())
     values = np.frombuffer(chunk.read_bytes()[:-4], array.dtype).copy()
@@ -202,6 +207,40 @@ def test_impossible_array_values_are_refused(store, name, value):
     write_chunk(chunk, values.tobytes())
     rewrite_manifest(store)
     assert f"damaged: {name} has values that no fit writes" in refused(lambda: fxdask.load(store))
+
+
+@pytest.fixture(scope="module")
+def joint_original(tmp_path_factory):
+    store = tmp_path_factory.mktemp("joint") / "model.zarr"
+    fit(store=store, combine="joint", selection="joint")
+    return store
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("overlaps", np.nan),
+        ("overlaps", -1),
+        ("selected/precision", np.inf),
+        ("selected/log_det", np.nan),
+        ("selected/shrinkage", np.nan),
+        ("selected/location", np.inf),
+    ],
+)
+def test_impossible_values_of_joint_models_are_refused(joint_original, tmp_path, name, value):
+    assert_refused_with(shutil.copytree(joint_original, tmp_path / "model.zarr"), name, value)
+
+
+@pytest.mark.parametrize("name", ["overlaps", "selected/precision", "selected/log_det", "selection"])
+def test_joint_models_without_an_array_or_with_a_short_one_are_refused(joint_original, tmp_path, name):
+    store = shutil.copytree(joint_original, tmp_path / "model.zarr")
+    shape = list(zarr.open_group(store, mode="r")[name].shape)
+    edit_array(store, name, shape=[*shape[:-1], shape[-1] - 1])
+    rewrite_manifest(store)
+    assert "damaged" in refused(lambda: fxdask.load(store))
+    shutil.rmtree(store / name)
+    rewrite_manifest(store)
+    assert "damaged" in refused(lambda: fxdask.load(store))
 
 
 @pytest.mark.parametrize("name", ["zarr.json", "manifest/c/0", "priors/c/0", "priors/zarr.json"])
