@@ -73,7 +73,7 @@ def test_a_store_records_the_choice(data, tmp_path):
     clf = fit(X, y, store=store)
     assert zarr.open_group(store).attrs["fxdask"]["identity"]["normalize"] == choice
     loaded = fxdask.load(store)
-    assert (loaded.normalize, loaded.normalize_) == (choice, choice)
+    assert (loaded.normalize, loaded.normalize_) == ("auto", choice)
     assert np.array_equal(loaded.decision_function(X), clf.decision_function(X))
     for named in ("auto", choice):
         assert fit(X, y, named, store=store).fit_info_ == {}, "loaded, not fitted again"
@@ -88,7 +88,7 @@ def test_an_interrupted_fit_resumes_with_its_choice(data, lazy, tmp_path, monkey
     X, y, choice = data
     samples = da.from_array(X, chunks=(90, 6)) if lazy else X
     options = {"nodes_per_block": 10, "selection": "joint"}
-    fit(samples, y, choice, store=tmp_path / "whole.zarr", **options)
+    fit(samples, y, store=tmp_path / "whole.zarr", **options)
     draw, calls = columns.weight_block, []
 
     def drawn(*arguments):

@@ -43,7 +43,7 @@ def test_without_a_shift_the_accuracy_is_that_of_the_classifier(folder):
         of_pair = np.isin(digits.target, pair)
         train, test = np.flatnonzero(of_pair[:600]), 600 + np.flatnonzero(of_pair[600:800])
         for criterion in ("extended_fisher", "fisher"):
-            clf = fxdask.FisherNetworkClassifier(200, 3, criterion=criterion, priors="equal", normalize="sample")
+            clf = fxdask.FisherNetworkClassifier.paper(n_nodes=200, n_selected=3, criterion=criterion)
             score = clf.fit(digits.data[train], digits.target[train]).score(digits.data[test], digits.target[test])
             assert got.accuracy[criterion][i, 0] == pytest.approx(100 * score)
 

@@ -25,7 +25,7 @@ from fxdask.workflows.evaluate import checked_test_data, evaluate_model
 @pytest.fixture(scope="module")
 def fitted(three_blobs):
     X, y = three_blobs
-    return FisherNetworkClassifier(200, 4, normalize="feature").fit(X[::2], y[::2])
+    return FisherNetworkClassifier(200, 4, combine="sum", normalize="feature").fit(X[::2], y[::2])
 
 
 @pytest.fixture(scope="module")

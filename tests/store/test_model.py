@@ -116,7 +116,7 @@ def test_an_equal_call_on_a_finished_store_computes_nothing(fitted, two_blobs, t
 
     monkeypatch.setattr(columns, "weight_block", refuse)
     again = FisherNetworkClassifier(
-        100, 3, store=tmp_path / "model.zarr", keep_projections="all", keep_weights=True
+        100, 3, combine="sum", store=tmp_path / "model.zarr", keep_projections="all", keep_weights=True
     ).fit(*two_blobs)
     assert np.array_equal(again.divergences_, fitted.divergences_)
 
