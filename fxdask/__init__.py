@@ -2,18 +2,21 @@
 
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fxdask.errors import MemoryPlanError
-from fxdask.estimators.classifier import FisherNetworkClassifier
-from fxdask.estimators.loading import load
-from fxdask.estimators.reporting import report
-from fxdask.estimators.scoring import batch_score
-from fxdask.execution.connection import connected
-from fxdask.kernels.criteria.table import CRITERIA
-from fxdask.planning.fit_plan import FitPlan
-from fxdask.workflows.evaluate import Evaluation
-from fxdask.workflows.score import BatchScores
+
+if TYPE_CHECKING:
+    from fxdask.estimators.classifier import FisherNetworkClassifier
+    from fxdask.estimators.loading import load
+    from fxdask.estimators.reporting import report
+    from fxdask.estimators.scoring import batch_score
+    from fxdask.execution.connection import connected
+    from fxdask.experiment.reproduce import Reproduction, reproduce
+    from fxdask.kernels.criteria.table import CRITERIA
+    from fxdask.planning.fit_plan import FitPlan
+    from fxdask.workflows.evaluate import Evaluation
+    from fxdask.workflows.score import BatchScores
 
 __all__ = [
     "CRITERIA",
@@ -31,11 +34,32 @@ __all__ = [
     "reproduce",
 ]
 
-__version__ = version("fxdask")
+_MODULES = {
+    "CRITERIA": "fxdask.kernels.criteria.table",
+    "BatchScores": "fxdask.workflows.score",
+    "Evaluation": "fxdask.workflows.evaluate",
+    "FisherNetworkClassifier": "fxdask.estimators.classifier",
+    "FitPlan": "fxdask.planning.fit_plan",
+    "Reproduction": "fxdask.experiment.reproduce",
+    "batch_score": "fxdask.estimators.scoring",
+    "connected": "fxdask.execution.connection",
+    "load": "fxdask.estimators.loading",
+    "report": "fxdask.estimators.reporting",
+    "reproduce": "fxdask.experiment.reproduce",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the experiment on first use, because it loads matplotlib, which other calls and workers do not need."""
-    if name in ("Reproduction", "reproduce"):
-        return getattr(import_module("fxdask.experiment.reproduce"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import a public name on first use: a worker then loads only what its tasks need, without scikit-learn."""
+    if name == "__version__":
+        value: Any = version("fxdask")
+    elif name in _MODULES:
+        value = getattr(import_module(_MODULES[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

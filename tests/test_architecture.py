@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
@@ -93,11 +94,16 @@ def test_a_module_imports_only_what_is_below_it(path):
     check_law(path, imports_of(ast.parse(path.read_text())))
 
 
+def for_type_checkers(statement: ast.stmt) -> list[ast.stmt]:
+    """The statements that only type checkers see."""
+    return statement.body if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING" else []
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_are_at_the_top(path):
     """Only heavy libraries may be imported where they are needed."""
     tree = ast.parse(path.read_text())
-    top = {id(node) for node in tree.body}
+    top = {id(node) for statement in tree.body for node in (statement, *for_type_checkers(statement))}
     inner = [n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.ImportFrom)) and id(n) not in top]
     assert {name.partition(".")[0] for name in imports_of(ast.Module(inner, []))} <= HEAVY
 
@@ -223,6 +229,25 @@ def test_a_cycle_is_found():
     sources = {"a": "import b", "b": "from c import thing", "c": "import a", "d": "import a"}
     modules = {name: ast.parse(source) for name, source in sources.items()}
     assert set(cycle_in(graph_of(modules))) == {"a", "b", "c"}
+
+
+def test_public_names_are_imported_on_first_use_from_where_type_checkers_see_them():
+    import fxdask
+
+    (checked,) = filter(None, map(for_type_checkers, ast.parse((PACKAGE / "__init__.py").read_text()).body))
+    seen = {alias.name: node.module for node in checked for alias in node.names}
+    assert fxdask._MODULES == seen
+    assert {*seen, "MemoryPlanError", "__version__"} == set(fxdask.__all__) <= set(dir(fxdask))
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        _ = fxdask.nonsense
+
+
+def test_a_worker_loads_only_the_libraries_that_tasks_need():
+    """A worker imports the functions of its tasks; scikit-learn alone would take it more than a second."""
+    tasks = [f"fxdask.tasks.{path.stem}" for path in (PACKAGE / "tasks").glob("[a-z]*.py")]
+    program = f"import sys, {', '.join(tasks)}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"sklearn", "dask", "distributed", "matplotlib", "pandas", "scipy.stats", "numba"} & set(loaded)
 
 
 def test_public_names_have_docstrings_with_an_example():

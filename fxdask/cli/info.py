@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from fxdask import load
 from fxdask.cli.options import json_option
 from fxdask.cli.output import print_result
 from fxdask.errors import StoreFormatError
+from fxdask.estimators.loading import load
 from fxdask.estimators.summary import summary_of
 from fxdask.store.group import peek_header
 from fxdask.store.model import ModelStore

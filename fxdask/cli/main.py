@@ -5,29 +5,33 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from importlib import import_module
 
 import click
 
-from fxdask import __version__
-from fxdask.cli.fit import fit
-from fxdask.cli.info import info
-from fxdask.cli.report import report
-from fxdask.cli.reproduce import reproduce
-from fxdask.cli.score import score
-from fxdask.cli.verify import verify
 from fxdask.errors import FxdaskError
 
 __all__ = ["cli", "main"]
 
+COMMANDS = ("fit", "score", "info", "verify", "report", "reproduce")
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.version_option(__version__)
+
+class _Commands(click.Group):
+    """A group that imports the module of a command when it is used, because some take seconds to import."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, which is also the name of its module."""
+        return getattr(import_module(f"fxdask.cli.{cmd_name}"), cmd_name) if cmd_name in COMMANDS else None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(package_name="fxdask")
 def cli() -> None:
     """Fit, score and inspect random-projection, kernel-density classifiers in Zarr stores."""
-
-
-for command in (fit, score, info, verify, report, reproduce):
-    cli.add_command(command)
 
 
 def main() -> None:

@@ -40,5 +40,5 @@ def test_the_width_follows_the_size_of_letters():
 
 
 def test_matplotlib_is_loaded_by_the_first_figure_only():
-    program = "import sys, fxdask, fxdask.cli.main; sys.exit('matplotlib' in sys.modules)"
+    program = "import sys, fxdask.estimators.classifier, fxdask.cli.fit; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
