@@ -62,6 +62,16 @@ def spread(values, kind, tolerance):
     return 0.0, "zero"
 
 
+def shrunk_spreads(spreads, counts):
+    """Spreads of all classes at one node -> those of classes of few samples moved towards the others'."""
+    mean_square = sum(sigma**2 for sigma in spreads) / len(spreads)
+    moved = []
+    for sigma, count in zip(spreads, counts, strict=True):
+        share = 1 / 2 ** (count - 1)
+        moved.append(math.sqrt((1 - share) * sigma**2 + share * mean_square) if sigma > 0 else 0.0)
+    return moved
+
+
 def node_tolerance(w, scale):
     """(feature,) weights, scale of a class -> spread at or below which the class is treated as constant."""
     return 8 * EPS32 * math.sqrt(math.fsum(float(v) ** 2 for v in w)) * scale

@@ -236,7 +236,7 @@ def test_public_names_are_imported_on_first_use_from_where_type_checkers_see_the
 
     (checked,) = filter(None, map(for_type_checkers, ast.parse((PACKAGE / "__init__.py").read_text()).body))
     seen = {alias.name: node.module for node in checked for alias in node.names}
-    assert fxdask._MODULES == seen
+    assert seen == fxdask._MODULES
     assert {*seen, "MemoryPlanError", "__version__"} == set(fxdask.__all__) <= set(dir(fxdask))
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         _ = fxdask.nonsense

@@ -52,6 +52,11 @@ DEFAULT = FisherNetworkClassifier().get_params()
 @click.option("--location", type=click.Choice(list(LOCATIONS)), default=DEFAULT["location"])
 @click.option("--spread", type=click.Choice(list(SPREADS)), default=DEFAULT["spread"])
 @click.option(
+    "--shrink-spread/--no-shrink-spread",
+    default=DEFAULT["shrink_spread"],
+    help="Move the spread of a class of few samples towards that of the others.",
+)
+@click.option(
     "--bandwidth", type=Bandwidth(), default=DEFAULT["bandwidth"], help=f"{', '.join(BANDWIDTHS)}, or a number."
 )
 @click.option("--bandwidth-spread", type=click.Choice(list(SPREADS)), help="Same as --spread if not given.")

@@ -190,6 +190,7 @@ def _papers_settings(n_nodes: int, n_selected: int, nodes_per_block: int | str) 
             pool_size="auto",
             location="interquartile_mean",
             spread="mad",
+            shrink_spread=False,
             bandwidth="silverman",
             bandwidth_spread=None,
             priors="equal",

@@ -14,7 +14,7 @@ from fxdask.kernels.density.bandwidth import bandwidth_floor, bandwidths
 from fxdask.kernels.density.wide_normal import WideNormal
 from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.preprocessing import Preprocessing
-from fxdask.kernels.statistics import LOCATIONS, SPREAD_SOURCES, spread_with_fallback
+from fxdask.kernels.statistics import LOCATIONS, SPREAD_SOURCES, shrunk_spread, spread_with_fallback
 
 __all__ = ["DensityOptions", "NetworkParameters", "SelectedNodes", "assemble", "class_members"]
 
@@ -84,7 +84,7 @@ class NetworkParameters:
         return found.hexdigest()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DensityOptions:
     """The options for bandwidths, and the rule that combines densities into a score."""
 
@@ -92,6 +92,7 @@ class DensityOptions:
     bandwidth_spread: str
     location: str
     spread: str
+    shrink_spread: bool
     rule: CombinationRule
 
 
@@ -141,6 +142,9 @@ def assemble(
         widths.append(width)
         locations.append(LOCATIONS[options.location](SortedRows(values)))
         spreads.append(spread_with_fallback(SortedRows(values), options.spread, tolerance)[0])
+    spread = np.array(spreads)
+    if options.shrink_spread:
+        spread = shrunk_spread(spread, [columns.stop - columns.start for columns in selected.class_slices])
     parameters = NetworkParameters(
         preprocessing=preprocessing,
         nodes=selected.nodes,
@@ -149,7 +153,7 @@ def assemble(
         class_slices=selected.class_slices,
         bandwidth=np.array(widths),
         location=np.array(locations),
-        spread=np.array(spreads),
+        spread=spread,
         member=class_members(selected.nodes, chosen, len(priors)),
         log_priors=np.log(priors),
         rule=options.rule,

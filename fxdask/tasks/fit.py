@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.projection import PackedProjection
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.selection import TopNodes, merge_top, top_nodes
-from fxdask.kernels.statistics import SPREAD_SOURCES, ClassStatistics, class_statistics
+from fxdask.kernels.statistics import SPREAD_SOURCES, ClassStatistics, class_statistics, shrunk_spread
 from fxdask.sizes import NodeBlock, packed_tile
 from fxdask.store.sources import Source, location_of
 from fxdask.tasks.cache import job_cache
@@ -71,6 +71,8 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
     counters = TaskCounters()
     columns = ProjectedNodes(job, samples, block, counters, probes)
     statistics, ascending = _measure(job, columns, counters, streamed=probes is not None)
+    if job.shrink_spread:
+        statistics = replace(statistics, spread=shrunk_spread(statistics.spread, job.plan.class_counts))
     divergences = CRITERIA[job.criterion].score(Measurements(statistics, job.priors, columns.tolerance))
     if store:
         optional: dict[str, Any] = {"weights": columns.weights, "projections": ascending}

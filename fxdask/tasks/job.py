@@ -30,6 +30,7 @@ class FitJob:
     criterion: str
     location: str
     spread: str
+    shrink_spread: bool
     store: str | None = None
     probe_codes: NDArray[np.integer] | None = None
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fxdask.kernels.copula import ScoreSums, rank_scores, score_sums
 from fxdask.kernels.order_statistics import SortedRows
-from fxdask.kernels.statistics import LOCATIONS, node_tolerance, spread_with_fallback
+from fxdask.kernels.statistics import LOCATIONS, node_tolerance, shrunk_spread, spread_with_fallback
 from fxdask.kernels.weights import weight_rows
 from fxdask.planning.pool_plan import POOL_TILE_NODES, PoolPlan
 from fxdask.store.pool import PoolStore
@@ -79,7 +79,10 @@ def measure_candidates(job: PoolJob, samples: Source, index: int) -> PoolPart:
         values.sort(axis=1)
         ordered = SortedRows(values)
         spread, _ = spread_with_fallback(ordered, fit.spread, tolerance[k])
-        statistics[:, k] = LOCATIONS[fit.location](ordered), np.maximum(spread, tolerance[k])
+        statistics[:, k] = LOCATIONS[fit.location](ordered), spread
+    if fit.shrink_spread:
+        statistics[1] = shrunk_spread(statistics[1], fit.plan.class_counts)
+    statistics[1] = np.maximum(statistics[1], tolerance)
     location, spread = statistics
     if store is None:
         return PoolPart(location, spread, scores, this_worker(counters))

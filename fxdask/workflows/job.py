@@ -41,6 +41,7 @@ def make_job(request: ModelRequest, preprocessing: Preprocessing, samples: Sampl
         criterion=settings.criterion,
         location=settings.location,
         spread=settings.spread,
+        shrink_spread=settings.shrink_spread,
     )
 
 

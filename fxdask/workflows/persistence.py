@@ -37,6 +37,8 @@ MOST_LABEL_BYTES = 2**18
 FORMAT_WITHOUT_CLASS_NORMS = 6
 FORMAT_OF_JOINT_MODELS = 8
 FORMATS_WITHOUT_IMPORTANCES = (6, 7)
+# Settings that stores lack which were made before the settings existed, and what those fits did.
+EARLIER_SETTINGS = {"selection": "top", "pool_size": "auto", "shrink_spread": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +58,11 @@ class ModelRequest:
         """Everything that the result depends on: parameters, data, weights, tile shape; not workers or memory."""
         # "density" is left out because it does not change the labels, so it may differ between calls.
         left_out = {"density"}
+        # As before these settings existed, so that stores of that time are still the same job.
         if self.settings.selection == "top":
-            # As before these two settings existed, so that stores of that time are still the same job.
             left_out |= {"selection", "pool_size"}
+        if not self.settings.shrink_spread:
+            left_out.add("shrink_spread")
         parameters = {name: value for name, value in asdict(self.settings).items() if name not in left_out}
         return {
             **json.loads(json.dumps(parameters)),
@@ -140,7 +144,7 @@ def stored_seed(url: str) -> int | None:
 def _refuse_other_job(url: str, header: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     if header.get("kind") != "model":
         raise StoreExistsError(f"{url} holds {header.get('kind')!r}, not a model; choose another path")
-    stored = header.get("identity", {})
+    stored = {**EARLIER_SETTINGS, **header.get("identity", {})}
     named = {
         "samples": "other samples",
         "samples_dtype": "samples of another dtype",
@@ -281,6 +285,7 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
         criterion=settings.criterion,
         location=settings.location,
         spread=settings.spread,
+        shrink_spread=settings.shrink_spread,
         store=store.url,
     )
 
@@ -399,7 +404,7 @@ def _impossible_importances(importances: NDArray[np.float64] | None) -> str:
 
 
 def _settings_from_json(stored: Mapping[str, Any]) -> FitSettings:
-    stored = {"selection": "top", "pool_size": "auto", **stored}
+    stored = {**EARLIER_SETTINGS, **stored}
     settings = FitSettings(**{field.name: stored[field.name] for field in fields(FitSettings)})
     return replace(settings, priors=tuple(settings.priors)) if isinstance(settings.priors, list) else settings
 

@@ -53,6 +53,7 @@ class FitSettings:
     pool_size: int | str
     location: str
     spread: str
+    shrink_spread: bool
     bandwidth: str | float
     bandwidth_spread: str
     priors: str | tuple[float, ...]
@@ -91,7 +92,12 @@ class FitSettings:
     def density_options(self) -> DensityOptions:
         """How the densities of selected nodes are computed and combined."""
         return DensityOptions(
-            self.bandwidth, self.bandwidth_spread, self.location, self.spread, COMBINATIONS[self.combine]
+            bandwidth=self.bandwidth,
+            bandwidth_spread=self.bandwidth_spread,
+            location=self.location,
+            spread=self.spread,
+            shrink_spread=self.shrink_spread,
+            rule=COMBINATIONS[self.combine],
         )
 
     def check(self) -> None:
@@ -120,8 +126,9 @@ class FitSettings:
         _check_needs(self.criterion)
         _check_bandwidth(self.bandwidth)
         _check_priors(self.priors)
-        if not isinstance(self.keep_weights, bool):
-            raise InvalidInputError(f"keep_weights must be True or False, not {self.keep_weights!r}")
+        for name in ("shrink_spread", "keep_weights"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidInputError(f"{name} must be True or False, not {getattr(self, name)!r}")
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
             raise InvalidInputError(f"the seed must be a whole number of at least 0, not {self.seed!r}")
 

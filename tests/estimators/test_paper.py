@@ -19,6 +19,7 @@ SETTING = {
     "pool_size": "auto",
     "location": "interquartile_mean",
     "spread": "mad",
+    "shrink_spread": False,
     "bandwidth": "silverman",
     "bandwidth_spread": None,
     "priors": "equal",

@@ -9,7 +9,14 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from fxdask.kernels.projection import ColumnValues
-from fxdask.kernels.statistics import LOCATIONS, SPREAD_SOURCES, SPREADS, class_statistics, node_tolerance
+from fxdask.kernels.statistics import (
+    LOCATIONS,
+    SPREAD_SOURCES,
+    SPREADS,
+    class_statistics,
+    node_tolerance,
+    shrunk_spread,
+)
 
 LOCATION_NAMES, SPREAD_NAMES = sorted(LOCATIONS), sorted(SPREADS)
 
@@ -142,3 +149,25 @@ def test_signed_zeros_and_denormals_are_ordinary_values():
     got = class_statistics(projected(values, [slice(0, 6)]), np.zeros((1, 1)), "median", "iqr")
     assert got.location[0, 0] == oracles.median(values[0]) == 0
     assert got.spread[0, 0] == oracles.iqr(values[0]) > 0
+
+
+@given(
+    st.lists(st.integers(2, 80), min_size=2, max_size=4).flatmap(
+        lambda counts: st.tuples(
+            st.just(counts), arrays(np.float64, (len(counts), 3), elements=st.floats(0, 1e6).map(lambda x: x * 1e-3))
+        )
+    )
+)
+def test_shrunk_spreads_equal_the_oracle(drawn):
+    counts, spread = drawn
+    expected = np.array([oracles.shrunk_spreads(column, counts) for column in spread.T]).T
+    np.testing.assert_allclose(shrunk_spread(spread, counts), expected, rtol=1e-12, atol=0)
+
+
+def test_shrinking_leaves_large_classes_and_zeros_alone():
+    spread = np.random.default_rng(0).uniform(0.01, 10, (3, 50))
+    spread[1, :5] = 0
+    shrunk = shrunk_spread(spread, [100, 2, 1000])
+    assert np.array_equal(shrunk[[0, 2]], spread[[0, 2]])
+    assert (shrunk[1, :5] == 0).all()
+    np.testing.assert_allclose(shrunk[1, 5:] ** 2, 0.5 * spread[1, 5:] ** 2 + 0.5 * (spread[:, 5:] ** 2).mean(axis=0))

@@ -43,6 +43,7 @@ def job_for(X):
         criterion="fisher",
         location="mean",
         spread="std",
+        shrink_spread=False,
     )
 
 

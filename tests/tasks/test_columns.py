@@ -60,6 +60,7 @@ class Example:
             criterion="fisher",
             location="mean",
             spread="std",
+            shrink_spread=False,
             probe_codes=self.codes[self.probed],
         )
         self.block = plan.block(index)

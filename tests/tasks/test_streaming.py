@@ -211,6 +211,7 @@ def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
         criterion="fisher",
         location=location,
         spread=spread,
+        shrink_spread=False,
         probe_codes=codes[chosen],
     )
     block = plan.block(1) if start else plan.block(0)

@@ -160,7 +160,14 @@ def assembled(rule, values, class_slices):
         ),
         np.array([[2, 5], [7, 5]]),
         np.array([0.25, 0.75]),
-        DensityOptions("silverman", "mad", "interquartile_mean", "mad", rule),
+        DensityOptions(
+            bandwidth="silverman",
+            bandwidth_spread="mad",
+            location="interquartile_mean",
+            spread="mad",
+            shrink_spread=False,
+            rule=rule,
+        ),
     )[0]
 
 
