@@ -6,6 +6,7 @@ from benchmarks.accuracy import accuracy
 from benchmarks.classes import classes
 from benchmarks.density import density
 from benchmarks.fit import fit
+from benchmarks.images import images
 from benchmarks.joint import joint
 from benchmarks.labels import labels
 from benchmarks.probabilities import probabilities
@@ -23,6 +24,7 @@ benchmarks.add_command(accuracy)
 benchmarks.add_command(classes)
 benchmarks.add_command(density)
 benchmarks.add_command(fit)
+benchmarks.add_command(images)
 benchmarks.add_command(joint)
 benchmarks.add_command(labels)
 benchmarks.add_command(probabilities)

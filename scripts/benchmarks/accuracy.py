@@ -28,25 +28,21 @@ N_TRAINED, N_TESTED = 15_000, 5_000
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def splits(name: str, folder: Path | None, seed: int) -> Iterator[Split]:
+def splits(name: str, folder: Path | None, seed: int, folds: int = 5) -> Iterator[Split]:
     """Training samples, test samples and their labels; of images only the training part is used."""
-    if name in IMAGES:
-        assert folder is not None, "the command leaves out what needs a folder"
-        images, labels = (read_idx(folder / name, f"train-{what}-ubyte") for what in ("images-idx3", "labels-idx1"))
-        yield tuple(
-            train_test_split(
-                images.reshape(len(images), -1), labels, train_size=N_TRAINED, test_size=N_TESTED, random_state=seed
-            )
-        )
-        return
     if name in SMALL:
         X, y = SMALL[name](return_X_y=True)
+        for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(X, y):
+            yield X[train], X[test], y[train], y[test]
+        return
+    assert folder is not None, "the command leaves out what needs a folder"
+    if name in IMAGES:
+        images, y = (read_idx(folder / name, f"train-{what}-ubyte") for what in ("images-idx3", "labels-idx1"))
+        X, sizes = images.reshape(len(images), -1), {"train_size": N_TRAINED, "test_size": N_TESTED}
     else:
-        assert folder is not None, "the command leaves out what needs a folder"
         with np.load(folder / "small" / f"{name}.npz") as arrays:
-            X, y = arrays["X"], arrays["y"].ravel()
-    for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(X, y):
-        yield X[train], X[test], y[train], y[test]
+            X, y, sizes = arrays["X"], arrays["y"].ravel(), {"test_size": 0.2}
+    yield tuple(train_test_split(X, y, stratify=y, random_state=seed, **sizes))
 
 
 def settings(n_nodes: int) -> dict[str, Callable[[int], BaseEstimator]]:
@@ -55,17 +51,16 @@ def settings(n_nodes: int) -> dict[str, Callable[[int], BaseEstimator]]:
     def network(**parameters: Any) -> Callable[[int], BaseEstimator]:
         return lambda seed: FisherNetworkClassifier(n_nodes, random_state=seed, **parameters)
 
-    compared: dict[str, Callable[[int], BaseEstimator]] = {}
-    for combine, selection in (("sum", "top"), ("log", "top"), ("joint", "top"), ("joint", "joint")):
-        for normalize in (None, "feature", "sample"):
-            named = f"{combine}, {selection}, {normalize or 'none'}"
-            compared[named] = network(combine=combine, selection=selection, normalize=normalize)
-    compared["joint, top, auto"] = network(combine="joint", selection="top", normalize="auto")
+    compared: dict[str, Callable[[int], BaseEstimator]] = {"defaults": network()}
+    for combine, selection in (("sum", "top"), ("log", "top"), ("joint", "joint")):
+        compared[f"{combine}, {selection}, auto"] = network(combine=combine, selection=selection)
+    for normalize in (None, "feature", "sample"):
+        compared[f"joint, top, {normalize or 'none'}"] = network(combine="joint", normalize=normalize)
     return compared | {
         "LDA": lambda _: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"),
         "Gaussian naive Bayes": lambda _: GaussianNB(),
         "logistic regression": lambda _: make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)),
-        "random forest": lambda seed: RandomForestClassifier(300, random_state=seed, n_jobs=-1),
+        "random forest": lambda seed: RandomForestClassifier(200, random_state=seed, n_jobs=-1),
     }
 
 
@@ -75,18 +70,31 @@ def settings(n_nodes: int) -> dict[str, Callable[[int], BaseEstimator]]:
 )
 @click.option("--only", multiple=True, help="Only these data sets.")
 @click.option("--seeds", default=5, help="Seeds of weights, folds and splits.")
+@click.option("--folds", default=5, help="Folds of the small data sets.")
+@click.option("--setting", "chosen", multiple=True, help="Only these settings, by their names in the table.")
 @click.option("--nodes", default=4_000)
 @click.option("--json", "file", type=click.Path(path_type=Path), help="File for all figures.")
-def accuracy(folder: Path | None, only: tuple[str, ...], seeds: int, nodes: int, file: Path | None) -> None:
-    """Cross-validate rules, selections and normalisations; images are split within their training part."""
+def accuracy(  # noqa: PLR0913 - one parameter for each option
+    *,
+    folder: Path | None,
+    only: tuple[str, ...],
+    seeds: int,
+    folds: int,
+    chosen: tuple[str, ...],
+    nodes: int,
+    file: Path | None,
+) -> None:
+    """Cross-validate rules, selections and normalisations; large sets are split, images within their training part."""
     names = only or (*SMALL, *(ARRAYS + IMAGES if folder else ()))
     rows = []
     for name in names:
         click.echo(f"\n{name}")
         for setting, make in settings(nodes).items():
+            if chosen and setting not in chosen:
+                continue
             found = []
             for seed in range(seeds):
-                for train, test, labels, truth in splits(name, folder, seed):
+                for train, test, labels, truth in splits(name, folder, seed, folds):
                     found.append(100 * make(seed).fit(train, labels).score(test, truth))
             rows.append({"data": name, "setting": setting, "accuracy": float(np.mean(found)), "runs": len(found)})
             click.echo(f"{setting:28}{np.mean(found):8.2f}  +- {np.std(found) / np.sqrt(len(found)):.2f}")
