@@ -134,6 +134,8 @@ def chosen_data(
     if not is_parquet(samples):
         option = "--label-column" if columns is None else "--columns"
         raise click.UsageError(f"{option} chooses columns of Parquet, but there is no Parquet at {samples}")
+    if label_column is not None and label_column in (columns or ()):
+        raise click.UsageError(f"--columns has the column {label_column} of the labels; remove it there")
     try:
         whole = table(samples)
         y = labels if label_column is None else whole.choose([label_column])

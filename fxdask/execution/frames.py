@@ -21,7 +21,8 @@ __all__ = ["frame_as_array", "is_dask_frame", "lazy_frame"]
 
 def is_dask_frame(value: Any) -> bool:
     """Whether this is a Dask DataFrame."""
-    return hasattr(value, "to_dask_array") and hasattr(value, "columns")
+    # A Dask Series has columns too.
+    return hasattr(value, "to_dask_array") and hasattr(value, "columns") and value.ndim == 2
 
 
 def frame_as_array(frame: Any, columns: Sequence[str], dtype: np.dtype) -> DaskArray:
