@@ -41,7 +41,6 @@ __all__ = [
 SUFFIXES = (".parquet", ".parq", ".pq")
 MAGIC = b"PAR1"
 FOOTERS_AT_A_TIME = 8
-ROWS_PER_TRANSPOSITION = 256
 OTHER_SUFFIXES = (".npy", ".zarr")
 
 
@@ -176,16 +175,15 @@ class ParquetTable:
             columns=self.names,
             dtype=None if dtype is None else dtype.str,
             n_rows=self.n_rows,
-            decoded_bytes=self._decoded_bytes(columns, 0 if dtype is None else dtype.itemsize),
+            decoded_bytes=self._decoded_bytes(columns),
             files=self.files,
         )
 
-    def _decoded_bytes(self, columns: Sequence[TableColumn], itemsize: int) -> int:
-        """Bytes of the largest row group: compressed, as Arrow's columns, and as rows of one type."""
+    def _decoded_bytes(self, columns: Sequence[TableColumn]) -> int:
+        """Bytes of the largest row group, compressed and as Arrow's columns."""
         most = max((rows for file in self.files for rows in file.group_rows), default=0)
         in_arrow = sum(np.dtype(column.dtype).itemsize for column in columns if column.dtype is not None)
-        compressed = sum(self.group_bytes.get(column.name, 0) for column in columns)
-        return most * (in_arrow + len(columns) * itemsize) + compressed
+        return most * in_arrow + sum(self.group_bytes.get(column.name, 0) for column in columns)
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:
@@ -348,7 +346,7 @@ class _SharedGroup:
 
     def __init__(self, n_rows: int) -> None:
         self.lock = Lock()
-        self.rows: NDArray | None = None
+        self.columns: list[NDArray] | None = None
         self.n_left = n_rows
 
 
@@ -374,25 +372,34 @@ class _OpenTable:
             group = self._groups[index]
             yield group, max(0, start - group.start), min(group.n_rows, stop - group.start)
 
-    def copy(self, group: RowGroup, low: int, out: NDArray, decode: Callable[[], NDArray]) -> None:
-        """Copy the rows from ``low`` on into ``out``."""
+    def read(self, source: ParquetAddress, group: RowGroup, low: int, out: NDArray) -> None:
+        """Write the rows of a group from ``low`` on into ``out``."""
+        if len(out) == group.n_rows:
+            _fill(out, _decoded_columns(source, group, out.dtype), low)
+            return
         with self._lock:
             self._n_readers += 1
             shared = self._decoded.setdefault(group, _SharedGroup(group.n_rows))
             self._decoded.move_to_end(group)
         try:
             with shared.lock:
-                if shared.rows is None:
-                    shared.rows = decode()
-            out[...] = shared.rows[low : low + len(out)]
+                if shared.columns is None:
+                    shared.columns = _decoded_columns(source, group, out.dtype)
+            _fill(out, shared.columns, low)
         finally:
             with self._lock:
                 self._n_readers -= 1
                 shared.n_left -= len(out)
-                if shared.n_left <= 0 or shared.rows is None:
+                if shared.n_left <= 0 or shared.columns is None:
                     self._decoded.pop(group, None)
                 while len(self._decoded) > max(1, self._n_readers):
                     self._decoded.popitem(last=False)
+
+
+def _fill(out: NDArray, columns: Sequence[NDArray], low: int) -> None:
+    """(column,) values of a whole group -> its rows from ``low`` on, as many as ``out`` has."""
+    for feature, values in enumerate(columns):
+        out[:, feature] = values[low : low + len(out)]
 
 
 _tables: WeakKeyDictionary[ParquetAddress, _OpenTable] = WeakKeyDictionary()
@@ -421,33 +428,18 @@ def parquet_reader(
         rows = allocate((max(0, stop - start), len(source.columns)), dtype)
         for group, low, high in table.parts(start, stop):
             first = group.start + low - start
-            out = rows[first : first + high - low]
-            if high - low == group.n_rows:
-                _decode(source, group, out)
-            else:
-                table.copy(group, low, out, lambda group=group: _decode_new(source, group, dtype))  # type: ignore[misc]
+            table.read(source, group, low, rows[first : first + high - low])
         return rows
 
     return read
 
 
-def _decode_new(source: ParquetAddress, group: RowGroup, dtype: np.dtype) -> NDArray:
-    rows = np.empty((group.n_rows, len(source.columns)), dtype)
-    _decode(source, group, rows)
-    return rows
-
-
-def _decode(source: ParquetAddress, group: RowGroup, out: NDArray) -> None:
-    """Read a row group and write its columns into rows of one type."""
+def _decoded_columns(source: ParquetAddress, group: RowGroup, dtype: np.dtype) -> list[NDArray]:
+    """(column,) values of one row group; without nulls they are Arrow's own memory."""
     table = _arrow_group(source, group)
-    columns = []
-    for feature, name in enumerate(source.columns):
-        columns.append(_as_numpy(table.column(name), out.dtype, group.start, feature, name))
-    # Block by block, because a whole column at a time would touch every line of the cache for each value.
-    for low in range(0, len(out), ROWS_PER_TRANSPOSITION):
-        block = out[low : low + ROWS_PER_TRANSPOSITION]
-        for feature, values in enumerate(columns):
-            block[:, feature] = values[low : low + len(block)]
+    return [
+        _as_numpy(table.column(name), dtype, group.start, feature, name) for feature, name in enumerate(source.columns)
+    ]
 
 
 def _arrow_group(source: ParquetAddress, group: RowGroup) -> Any:
