@@ -6,6 +6,7 @@ counts as a number, so that ``part.2`` comes before ``part.10``.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,13 +16,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError, NotFiniteError
-from fxdask.store.paths import files_at, is_local
+from fxdask.store.paths import file_version, files_at, is_local
 from fxdask.store.retry import reading, retried
 
 __all__ = [
@@ -74,7 +76,7 @@ class RowGroup:
     n_rows: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ParquetAddress:
     """Chosen columns of Parquet files, with all that a task on any worker needs to read a range of rows."""
 
@@ -85,6 +87,8 @@ class ParquetAddress:
     n_rows: int
     decoded_bytes: int
     """Memory of the largest row group while it is decoded."""
+    version: str
+    """A digest of the sizes and times of the files, or a random one: addresses of changed files are not equal."""
     files: tuple[TableFile, ...] = field(compare=False, repr=False)
 
     @property
@@ -106,7 +110,7 @@ def row_groups(source: ParquetAddress) -> list[RowGroup]:
     return groups
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ParquetTable:
     """Parquet files by path or URL: their columns, and which of these were chosen."""
 
@@ -117,7 +121,8 @@ class ParquetTable:
     """By column, its compressed bytes in the row group that has the most rows."""
     chosen: tuple[str, ...] | None = None
     excluded: frozenset[str] = frozenset()
-    """Columns that are no samples, of a table whose columns were not chosen."""
+    """Columns that are no samples unless they are chosen: an index of pandas, labels, ids."""
+    version: str = field(default="", repr=False)
 
     @property
     def n_rows(self) -> int:
@@ -160,6 +165,7 @@ class ParquetTable:
 
     def address(self) -> ParquetAddress:
         """The address of the chosen columns, which must have the same types in all files."""
+        self.choose(self.names)  # refuses files with two columns of one name
         columns = self.column_types()
         for file in self.files:
             for column in columns:
@@ -176,6 +182,7 @@ class ParquetTable:
             dtype=None if dtype is None else dtype.str,
             n_rows=self.n_rows,
             decoded_bytes=self._decoded_bytes(columns),
+            version=self.version,
             files=self.files,
         )
 
@@ -227,12 +234,19 @@ def _begins_like_parquet(file: Path) -> bool:
         return False
 
 
-def _parquet_files(url: str) -> list[str]:
-    """All files at a path or URL in their order, without hidden ones."""
+def _parquet_files(url: str) -> dict[str, Any]:
+    """All files at a path or URL in their order, without hidden ones, each with what its storage says about it."""
     files, path = files_at(url)
-    found = files.find(path)
+    found = files.find(path, detail=True)
     visible = [name for name in found if not _is_hidden(name.removeprefix(path))]
-    return sorted(visible, key=_natural_order)
+    return {name: found[name] for name in sorted(visible, key=_natural_order)}
+
+
+def _version(found: Mapping[str, Any]) -> str:
+    versions = [(name, info.get("size"), file_version(info)) for name, info in found.items()]
+    if any(version is None for *_, version in versions):
+        return uuid4().hex
+    return hashlib.sha256(repr(versions).encode()).hexdigest()
 
 
 def _is_hidden(inside: str) -> bool:
@@ -285,7 +299,8 @@ def open_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Parq
     text = str(path)
     url = str(Path(text).expanduser().absolute()) if is_local(text) else text.rstrip("/")
     with _parquet_errors(url), reading(url, "the list of files"):
-        names = _parquet_files(url)
+        found = _parquet_files(url)
+    names = list(found)
     if not names:
         raise InvalidInputError(f"there is no Parquet file at {text}; check the path")
     with ThreadPoolExecutor(FOOTERS_AT_A_TIME) as pool:
@@ -296,7 +311,14 @@ def open_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Parq
         for name, footer in zip(names, footers, strict=True)
     )
     largest = max(footers, key=lambda footer: max(_group_rows(footer), default=0))
-    table = ParquetTable(url, _columns_of(first), files, _group_bytes(largest))
+    table = ParquetTable(
+        url=url,
+        schema=_columns_of(first),
+        files=files,
+        group_bytes=_group_bytes(largest),
+        excluded=_index_columns(first),
+        version=_version(found),
+    )
     return table if columns is None else table.choose(columns)
 
 
@@ -329,6 +351,12 @@ def _columns_of(footer: Any) -> tuple[TableColumn, ...]:
         return TableColumn(field.name, text, np.dtype(kind.to_pandas_dtype()).str if numeric else None)
 
     return tuple(map(column, footer.schema.to_arrow_schema()))
+
+
+def _index_columns(footer: Any) -> frozenset[str]:
+    """The columns that pandas wrote as the index of a DataFrame, and would read as its index again."""
+    stored = footer.schema.to_arrow_schema().pandas_metadata or {}
+    return frozenset(name for name in stored.get("index_columns", ()) if isinstance(name, str))
 
 
 def _differing(first: Any, other: Any) -> dict[str, str]:

@@ -20,7 +20,7 @@ from fxdask.errors import InvalidInputError, StoreFormatError, StoreReadError
 from fxdask.sizes import rows_per_read
 from fxdask.store.damage import damaged
 from fxdask.store.parquet import ParquetAddress, parquet_reader
-from fxdask.store.paths import files_at, is_local, why_unreachable, zarr_location
+from fxdask.store.paths import file_version, files_at, is_local, why_unreachable, zarr_location
 from fxdask.store.retry import reading, retried
 
 __all__ = [
@@ -218,8 +218,7 @@ def fingerprint(source: Source) -> str | None:
     if isinstance(source, ParquetAddress):
         digest.update(json.dumps(source.columns).encode())
     for name, info in sorted(files.find(path, detail=True).items()):
-        # Object stores have a tag of the content; file systems have a modification time.
-        version = info.get("ETag") or info.get("LastModified") or info.get("mtime")
+        version = file_version(info)
         if version is None:
             return None
         digest.update(f"{name.removeprefix(path)}\0{info['size']}\0{version}\n".encode())

@@ -77,6 +77,8 @@ def as_samples(
         columns, dtype, names = dask_frame_columns(X, name, features)
         array = frame_as_array(X, columns, dtype)
         return Samples(handle=array, n_samples=len(array), n_features=len(columns), dtype=dtype, names=names)
+    if hasattr(X, "collect_schema") and not hasattr(X, "get_columns"):
+        raise InvalidInputError(f"{name} is a Polars LazyFrame; pass {name}.collect(), or the path of its files")
     names = _names_of(X)
     handle: Any
     if hasattr(X, "to_dask_array"):  # a Dask Series

@@ -158,7 +158,7 @@ BAD = {
     "datetime": (pd.date_range("2020", periods=40), "do not hold numbers: 'bad' .* encode them as numbers, or choose"),
     "NaN": (np.where(np.arange(40) == 5, np.nan, 1.0), "contains NaN, first in sample 5, column 'bad'"),
     "infinity": (np.where(np.arange(40) == 5, np.inf, 1.0), "contains infinity, first in sample 5, column 'bad'"),
-    "missing": (pd.array([1] * 5 + [None] * 35, "Int64"), "contains NaN, first in sample 5, column 'bad'"),
+    "missing": (pd.array([1] * 5 + [None] + [1] * 34, "Int64"), "contains NaN, first in sample 5, column 'bad'"),
 }
 
 
@@ -203,6 +203,8 @@ def test_frames_of_objects_and_without_names_still_work():
     assert np.array_equal(unnamed.divergences_, expected)
     assert not hasattr(unnamed, "feature_names_in_")
     assert np.array_equal(fit(dd.from_pandas(pd.DataFrame(X), npartitions=2)).divergences_, expected)
+    with pytest.raises(InvalidInputError, match=r"X is a Polars LazyFrame; pass X.collect\(\)"):
+        fit(pl.from_pandas(FRAME).lazy())
     with pytest.raises(InvalidInputError, match="Expected 2D array"):
         fit(dd.from_pandas(FRAME["a"], npartitions=2))
 

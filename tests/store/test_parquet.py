@@ -165,7 +165,10 @@ def test_the_fingerprint_depends_on_files_and_columns(tmp_path):
     first = fingerprint(open_parquet(path, ["a", "b"]).address())
     assert first == fingerprint(open_parquet(path, ["a", "b"]).address())
     assert first != fingerprint(open_parquet(path, ["b", "a"]).address())
+    earlier = open_parquet(path).address()
+    assert earlier == open_parquet(path).address()
     write(path, X + 1, group=7)
+    assert earlier != open_parquet(path).address()
     assert first != fingerprint(open_parquet(path, ["a", "b"]).address())
 
 
@@ -229,3 +232,21 @@ def test_labels_of_any_type_are_read_from_a_column(tmp_path):
     pd.DataFrame(columns).to_parquet(tmp_path / "t.parquet", row_group_size=7)
     for name, expected in columns.items():
         assert read_column(open_parquet(tmp_path / "t.parquet", [name]).address()).tolist() == list(expected)
+
+
+def test_an_index_of_pandas_is_no_feature_unless_it_is_chosen(tmp_path):
+    frame = pd.DataFrame(X, columns=NAMES)
+    frame.iloc[[0, 3, 4]].to_parquet(tmp_path / "filtered.parquet")
+    frame.set_index(frame["a"].rename("key")).to_parquet(tmp_path / "keyed.parquet")
+    assert "__index_level_0__" in pq.read_table(tmp_path / "filtered.parquet").column_names
+    for name in ("filtered", "keyed"):
+        opened = open_parquet(tmp_path / f"{name}.parquet")
+        assert opened.names == tuple(NAMES)
+        assert opened.without(["b"]).names == ("a", "c")
+    assert opened.choose(["key"]).address().n_rows == 40
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    pq.write_table(pa.table([[1.0], [2.0]], names=["a", "a"]), tmp_path / "t.parquet")
+    with pytest.raises(InvalidInputError, match="column 'a' is chosen more than once"):
+        open_parquet(tmp_path / "t.parquet").address()
