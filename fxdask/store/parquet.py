@@ -44,6 +44,7 @@ SUFFIXES = (".parquet", ".parq", ".pq")
 MAGIC = b"PAR1"
 FOOTERS_AT_A_TIME = 8
 OTHER_SUFFIXES = (".npy", ".zarr")
+ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,8 @@ def is_parquet(path: str | Path) -> bool:
     if is_local(text):
         local = Path(text).expanduser()
         if local.is_dir():
-            return not (local / "zarr.json").exists() and any(map(is_parquet_name, _parquet_files(str(local))))
+            is_zarr = any((local / name).exists() for name in ZARR_METADATA)
+            return not is_zarr and any(map(is_parquet_name, _parquet_files(str(local))))
         return local.is_file() and _begins_like_parquet(local)
     if text.rstrip("/").lower().endswith((*SUFFIXES, *OTHER_SUFFIXES)):
         return is_parquet_name(text)
@@ -237,6 +239,8 @@ def _begins_like_parquet(file: Path) -> bool:
 def _parquet_files(url: str) -> dict[str, Any]:
     """All files at a path or URL in their order, without hidden ones, each with what its storage says about it."""
     files, path = files_at(url)
+    if is_parquet_name(path) and files.isfile(path):  # servers of single files cannot list
+        return {path: files.info(path)}
     found = files.find(path, detail=True)
     visible = [name for name in found if not _is_hidden(name.removeprefix(path))]
     return {name: found[name] for name in sorted(visible, key=_natural_order)}

@@ -15,7 +15,7 @@ import numpy as np
 from dask.array import Array as DaskArray
 from numpy.typing import NDArray
 
-from fxdask.errors import FxdaskError, InvalidInputError, StoreExistsError, StoreFormatError
+from fxdask.errors import FxdaskError, InvalidInputError, MemoryPlanError, StoreExistsError, StoreFormatError
 from fxdask.execution import score as graphs
 from fxdask.execution.client import active_client
 from fxdask.execution.resources import measured_resources
@@ -40,7 +40,7 @@ __all__ = ["BatchScores", "ScoreOptions", "TrueLabels", "checked_truth", "planne
 
 log = logging.getLogger(__name__)
 
-LARGEST_DASK_CHUNK = 256 * 2**20
+LARGEST_CHUNK = 256 * 2**20
 MOST_UNKNOWN_LABELS = 100
 
 
@@ -269,6 +269,25 @@ def checked_truth(y: NDArray, n_samples: int, classes: NDArray) -> TrueLabels:
 
 def planned_ranges(samples: Samples, scorer: Scorer, memory_limit: Any) -> ScorePlan:
     """Plan row ranges of whole chunks that fit into the memory of the processes."""
+    handle = samples.handle
+    local = isinstance(handle, np.ndarray) or active_client() is None
+    resources = measured_resources(memory_limit, local=local)
+
+    def plan(to_score: SamplesToScore) -> ScorePlan:
+        return plan_scores(to_score, len(scorer.parameters.nodes), scorer.n_used, scorer.n_classes, resources)
+
+    to_score = _samples_to_score(samples, widened=scorer.parameters.preprocessing.normalize is not None)
+    try:
+        return plan(to_score)
+    except MemoryPlanError:
+        if not to_score.decoded_bytes:
+            raise
+        # Ranges of whole row groups are only faster: shorter ones need less memory.
+        return plan(replace(to_score, rows_per_chunk=0))
+
+
+def _samples_to_score(samples: Samples, *, widened: bool) -> SamplesToScore:
+    """Size, type and chunks of the samples, for the plan."""
     handle, whole, decoded = samples.handle, 0, 0
     if isinstance(handle, DaskArray):
         chunk, copies = _uniform_rows(handle), 2
@@ -276,12 +295,13 @@ def planned_ranges(samples: Samples, scorer: Scorer, memory_limit: Any) -> Score
     elif isinstance(handle, np.ndarray):
         chunk, copies = 0, 0
     elif isinstance(handle, ParquetAddress):
-        chunk, copies, decoded = 0, 1, handle.decoded_bytes
+        chunk, copies, decoded = min(rows_per_chunk(handle), samples.n_samples), 1, handle.decoded_bytes
+        if chunk * samples.n_features * samples.dtype.itemsize > LARGEST_CHUNK:
+            chunk = 0
     else:
         chunk = min(rows_per_chunk(handle), samples.n_samples)
         copies = 2 if chunk else 1
-    normalized = scorer.parameters.preprocessing.normalize is not None
-    to_score = SamplesToScore(
+    return SamplesToScore(
         n_samples=samples.n_samples,
         n_features=samples.n_features,
         itemsize=samples.dtype.itemsize,
@@ -289,11 +309,8 @@ def planned_ranges(samples: Samples, scorer: Scorer, memory_limit: Any) -> Score
         copies=copies,
         chunk_bytes=whole,
         decoded_bytes=decoded,
-        widened=normalized or not np.can_cast(samples.dtype, np.float32),
+        widened=widened or not np.can_cast(samples.dtype, np.float32),
     )
-    local = isinstance(handle, np.ndarray) or active_client() is None
-    resources = measured_resources(memory_limit, local=local)
-    return plan_scores(to_score, len(scorer.parameters.nodes), scorer.n_used, scorer.n_classes, resources)
 
 
 def _uniform_rows(array: DaskArray) -> int:
@@ -301,7 +318,7 @@ def _uniform_rows(array: DaskArray) -> int:
     rows = array.chunks[0]
     first = rows[0] if rows else 0
     uniform = first > 0 and all(length == first for length in rows[:-1]) and rows[-1] <= first
-    return first if uniform and first * array.shape[1] * array.dtype.itemsize <= LARGEST_DASK_CHUNK else 0
+    return first if uniform and first * array.shape[1] * array.dtype.itemsize <= LARGEST_CHUNK else 0
 
 
 def _job_digest(scoring: _Scoring) -> tuple[str, bool]:

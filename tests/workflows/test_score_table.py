@@ -17,8 +17,18 @@ from small import one_sentence
 
 import fxdask
 from fxdask import FisherNetworkClassifier
-from fxdask.errors import InvalidInputError, StoreExistsError, StoreFormatError, StoreUnfinishedError, StoreWriteError
+from fxdask.errors import (
+    InvalidInputError,
+    MemoryPlanError,
+    StoreExistsError,
+    StoreFormatError,
+    StoreUnfinishedError,
+    StoreWriteError,
+)
 from fxdask.planning import score_plan
+from fxdask.planning.machine import Resources
+from fxdask.planning.score_plan import SamplesToScore, plan_scores
+from fxdask.sizes import MIB
 from fxdask.store import score_table
 from fxdask.store.score_table import ScoreTable
 from fxdask.tasks import score as score_tasks
@@ -60,7 +70,7 @@ def small_tasks(monkeypatch):
 @pytest.fixture
 def test_set(tmp_path):
     path = tmp_path / "test.parquet"
-    TABLE.to_parquet(path, row_group_size=1_111)
+    TABLE.to_parquet(path, row_group_size=768)
     return path
 
 
@@ -286,3 +296,22 @@ def test_only_the_missing_range_reads_its_samples(model, test_set, tmp_path, sma
     read.clear()
     assert fxdask.batch_score(model, test_set, tmp_path / "out.parquet").n_resumed == N - 768
     assert read == [2 * 768]
+
+
+def test_row_groups_larger_than_memory_are_refused_with_both_numbers():
+    resources = Resources(limit=512 * MIB, baseline=100 * MIB, threads=2)
+    samples = SamplesToScore(n_samples=10**6, n_features=100, decoded_bytes=2**30)
+    with pytest.raises(
+        MemoryPlanError, match=r"scoring the largest row group of X needs 1.0 GiB but .* smaller row gro"
+    ):
+        plan_scores(samples, n_nodes=20, n_used=10, n_classes=2, resources=resources)
+
+
+def test_tasks_read_whole_row_groups_where_these_have_one_length(model, tmp_path, small_tasks):
+    TABLE.to_parquet(tmp_path / "t.parquet", row_group_size=1_500)
+    fxdask.batch_score(model, tmp_path / "t.parquet", tmp_path / "out.parquet")
+    assert [len(pd.read_parquet(file)) for file in sorted((tmp_path / "out.parquet").glob("s*"))] == [
+        1_500,
+        1_500,
+        1_000,
+    ]
