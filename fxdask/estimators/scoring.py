@@ -65,7 +65,8 @@ def batch_score(  # noqa: PLR0913 - the public call
         True labels; they give the accuracy and the confusion matrix. If X is Parquet, y may be the name
         of its column.
     columns : list of str, optional
-        The columns of X that are the features; by default those of the fit, or all but the ids.
+        The columns of X that are the features. By default those of the fit if X is Parquet and the model
+        knows their names, else all but the ids.
     id_columns : list of str, optional
         Columns of X that are copied beside the labels, of any type. They need an ``out`` of Parquet.
     likelihood : bool, default=False

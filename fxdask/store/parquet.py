@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -146,7 +146,7 @@ class ParquetTable:
             raise InvalidInputError(
                 f"{self.url} has no column {_listed(unknown)}; its columns are {_listed(sorted(known), 10)}"
             )
-        repeated = sorted({name for name in chosen if chosen.count(name) > 1})
+        repeated = sorted(name for name, count in Counter(chosen).items() if count > 1)
         if repeated:
             raise InvalidInputError(f"column {_listed(repeated)} is chosen more than once; choose each column once")
         if not chosen:
@@ -222,7 +222,7 @@ def is_parquet(path: str | Path) -> bool:
     files, folder = files_at(text)
     try:
         return any(is_parquet_name(name) for name in files.ls(folder, detail=False))
-    except (OSError, ValueError):  # reported by the call that reads the address
+    except Exception:  # of any client of an object store; the call that reads the address reports it
         return False
 
 
@@ -283,7 +283,10 @@ def _parquet_errors(file: str) -> Iterator[None]:
         raise InvalidInputError(f"there is no file {file}; check the path") from None
     except InvalidInputError:
         raise
-    except (ValueError, NotImplementedError) as error:  # pyarrow's errors about the content are of these types
+    except (ValueError, NotImplementedError, OSError) as error:
+        # pyarrow reports damaged content by these types, and an OSError then has no number.
+        if isinstance(error, OSError) and (error.errno is not None or not is_local(file)):
+            raise
         reason = " ".join(str(error).split())
         raise InvalidInputError(f"{file} is not a readable Parquet file ({reason}); write the file again") from error
 

@@ -103,8 +103,12 @@ def as_samples(
 def _samples_of_table(table: ParquetTable, name: str, features: Sequence[str] | NDArray | None) -> Samples:
     if features is not None:
         wanted = [str(feature) for feature in features]
-        # Of a table whose columns were not chosen, the other ones may be ids or labels.
-        known = [feature for feature in table.names if table.chosen is not None or feature in set(wanted)]
+        if table.chosen is None:
+            # Nobody chose columns, so the other ones may be ids or labels.
+            features_of_model = set(wanted)
+            known = [column.name for column in table.schema if column.name in features_of_model]
+        else:
+            known = list(table.names)
         table = table.choose(in_fitted_order(known, wanted))
     check_columns(table.column_types(), name)
     address = table.address()

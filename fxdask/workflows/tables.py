@@ -140,8 +140,9 @@ def check_columns(columns: Sequence[TableColumn], name: str = "X") -> None:
 
 def in_fitted_order(names: Sequence[str], fitted: Sequence[str]) -> list[str]:
     """The names of the fitted features, after a check that these are the names, in whatever order."""
-    missing = [name for name in fitted if name not in set(names)]
-    unexpected = [name for name in names if name not in set(fitted)]
+    present, wanted = set(names), set(fitted)
+    missing = [name for name in fitted if name not in present]
+    unexpected = [name for name in names if name not in wanted]
     if missing or unexpected:
         raise InvalidInputError(
             "The feature names should match those that were passed during fit: "
@@ -191,7 +192,8 @@ def split_columns(X: Any, columns: Sequence[str] | None, id_columns: Sequence[st
         )
     if id_columns:
         ids = Ids(tuple(id_columns), arrow_of_frame(X, _checked_names(X.columns, id_columns)))
-    rest = [name for name in X.columns if name not in set(id_columns or ())]
+    excluded = set(id_columns or ())
+    rest = [name for name in X.columns if name not in excluded]
     return X[rest if columns is None else _checked_names(X.columns, columns)], ids
 
 
@@ -199,9 +201,10 @@ def _checked_names(known: Iterable[str], wanted: Sequence[str]) -> list[str]:
     """The wanted names, if a frame has them all."""
     if isinstance(wanted, str):
         raise InvalidInputError(f"columns must be a list of names, not {wanted!r}")
-    unknown = [name for name in wanted if name not in set(known)]
+    columns = list(known)
+    unknown = sorted(set(wanted) - set(columns))
     if unknown:
-        raise InvalidInputError(f"X has no column {_quoted(unknown)}; its columns are {_quoted(list(known))}")
+        raise InvalidInputError(f"X has no column {_quoted(unknown)}; its columns are {_quoted(columns)}")
     return list(wanted)
 
 

@@ -208,6 +208,12 @@ def test_damaged_and_changed_files_are_refused_in_a_sentence(tmp_path):
     write(path, X[:15], group=15)
     with pytest.raises(InvalidInputError, match="has changed since its footer was read: row group 3 had 10 rows"):
         open_rows(address)(30, 40)
+    content = bytearray(write(path, group=10).read_bytes())
+    content[4:60] = bytes(range(200, 256))
+    path.write_bytes(content)
+    with pytest.raises(InvalidInputError, match="t.parquet is not a readable Parquet file") as error:
+        open_rows(address)(0, 10)
+    one_sentence(error)
     path.write_bytes(path.read_bytes()[:-20])
     for message in (lambda: open_parquet(path), lambda: open_rows(address)(0, 5)):
         with pytest.raises(InvalidInputError, match="t.parquet is not a readable Parquet file") as error:
