@@ -16,6 +16,7 @@ import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import InvalidInputError
 from fxdask.planning import score_plan
+from fxdask.sizes import tile_shape
 
 from .conftest import dask_processes
 
@@ -24,13 +25,17 @@ X = np.random.default_rng(0).standard_normal((N, 6)).astype(np.float32)
 Y = np.arange(N) % 2
 X[Y == 1] *= 1.5
 TABLE = pd.DataFrame(X, columns=NAMES).assign(id=np.arange(N)[::-1], y=Y)
+ROWS_PER_TASK = tile_shape(6).samples
 PARAMETERS = {"n_nodes": 60, "n_selected": 3, "nodes_per_block": 30}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("tables")
-    dd.from_pandas(TABLE, npartitions=7).to_parquet(made / "all.parquet", write_index=False)
+    # Files of different lengths, so that the ranges of rows cross them.
+    (made / "all.parquet").mkdir()
+    for start, stop in ((0, 1_000), (1_000, 3_500), (3_500, 3_900), (3_900, N)):
+        TABLE[start:stop].to_parquet(made / "all.parquet" / f"{start}.parquet")
     TABLE[:600].to_parquet(made / "train.parquet", row_group_size=170)
     return made
 
@@ -78,7 +83,7 @@ def test_a_killed_worker_loses_no_rows_of_a_scoring_and_doubles_none(folder, mod
         assert len(client.run(os.getpid)) == 1
     assert killed
     assert result.n_samples == N
-    assert len(list(out.glob("scores-*.parquet"))) == -(-N // 768)
+    assert len(list(out.glob("scores-*.parquet"))) == -(-N // ROWS_PER_TASK)
     scored = pd.read_parquet(out)
     assert np.array_equal(scored["id"], TABLE["id"])
     assert np.array_equal(scored["label"], model.predict(X))
