@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fxdask.planning.fit_plan import FitPlan
     from fxdask.workflows.evaluate import Evaluation
     from fxdask.workflows.score import BatchScores
+    from fxdask.workflows.tables import table
 
 __all__ = [
     "CRITERIA",
@@ -32,6 +33,7 @@ __all__ = [
     "load",
     "report",
     "reproduce",
+    "table",
 ]
 
 _MODULES = {
@@ -46,6 +48,7 @@ _MODULES = {
     "load": "fxdask.estimators.loading",
     "report": "fxdask.estimators.reporting",
     "reproduce": "fxdask.experiment.reproduce",
+    "table": "fxdask.workflows.tables",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "FxdaskError",
     "InvalidInputError",
     "MemoryPlanError",
+    "NotFiniteError",
     "StoreExistsError",
     "StoreFormatError",
     "StoreReadError",
@@ -33,6 +35,29 @@ class FxdaskError(Exception):
 
 class InvalidInputError(FxdaskError, ValueError):
     """Samples, labels or parameters are invalid."""
+
+
+class NotFiniteError(InvalidInputError):
+    """The samples have a NaN, an infinity or a missing value.
+
+    Tasks know a feature only by its number; :meth:`named` adds the name of its column.
+    """
+
+    def __init__(self, value: str, sample: int, feature: int, name: str | None = None, within: str = "") -> None:
+        super().__init__(value, sample, feature, name, within)  # all of them, so that the error can be pickled
+
+    def __str__(self) -> str:
+        value, sample, feature, name, within = self.args
+        place = f"feature {feature}" if name is None else f"column {name!r}"
+        return (
+            f"Input X contains {value}, first in sample {sample}{within}, {place}; "
+            "remove these samples or replace such values by finite numbers"
+        )
+
+    def named(self, names: Sequence[str], within: str | None = None) -> NotFiniteError:
+        """The same error with the name of the column, and with what the sample's number refers to."""
+        value, sample, feature, _, earlier = self.args
+        return NotFiniteError(value, sample, feature, str(names[feature]), earlier if within is None else within)
 
 
 class StoreExistsError(FxdaskError, FileExistsError):

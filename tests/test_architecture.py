@@ -28,6 +28,7 @@ LIBRARY_PARTS = {
     "zarr": {"store"},
     "fsspec": {"store"},
     "google_crc32c": {"store"},
+    "pyarrow": {"store"},
     "dask": {"execution", "workflows", "estimators", "experiment"},
     "distributed": {"execution"},
     "sklearn": {"estimators", "experiment", "workflows/data.py"},
@@ -190,9 +191,10 @@ def test_there_are_no_cycles():
 
 
 def declared_libraries() -> set[str]:
-    """Import names of the package's dependencies: PyPI's names, but for dashes."""
+    """Import names of the package's dependencies and of its extra for Parquet: PyPI's names, but for dashes."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = {re.match(r"[\w.-]+", line)[0].lower() for line in project["dependencies"]}
+    lines = [*project["dependencies"], *project["optional-dependencies"]["parquet"]]
+    names = {re.match(r"[\w.-]+", line)[0].lower() for line in lines}
     renamed = {"scikit-learn": "sklearn"}
     return {renamed.get(name, name.replace("-", "_")) for name in names}
 
@@ -206,6 +208,8 @@ def test_every_library_that_is_imported_is_declared():
     ("file", "source"),
     [
         ("kernels/new.py", "import zarr"),
+        ("tasks/new.py", "def f():\n    import pyarrow.parquet"),
+        ("tasks/new.py", "import dask.dataframe as dd"),
         ("kernels/new.py", "from fxdask.store.paths import store_url"),
         ("store/new.py", "from fxdask.planning.fit_plan import FitPlan"),
         ("tasks/new.py", "import dask.array as da"),
@@ -247,7 +251,9 @@ def test_a_worker_loads_only_the_libraries_that_tasks_need():
     tasks = [f"fxdask.tasks.{path.stem}" for path in (PACKAGE / "tasks").glob("[a-z]*.py")]
     program = f"import sys, {', '.join(tasks)}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"sklearn", "dask", "distributed", "matplotlib", "pandas", "scipy.stats", "numba"} & set(loaded)
+    assert not {"sklearn", "dask", "distributed", "matplotlib", "pandas", "scipy.stats", "numba", "pyarrow"} & set(
+        loaded
+    )
 
 
 def test_public_names_have_docstrings_with_an_example():

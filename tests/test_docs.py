@@ -28,6 +28,7 @@ ROOT = Path(__file__).parent.parent
         "fxdask.store.retry",
         "fxdask.workflows.evaluate",
         "fxdask.workflows.score",
+        "fxdask.workflows.tables",
     ],
 )
 def test_examples_in_docstrings_run(module):

@@ -7,7 +7,16 @@ from typing import Any
 import click
 
 from fxdask import CRITERIA, FisherNetworkClassifier
-from fxdask.cli.options import Bandwidth, Bytes, RunOptions, check_selected, run_options
+from fxdask.cli.options import (
+    Bandwidth,
+    Bytes,
+    RunOptions,
+    check_selected,
+    chosen_data,
+    columns_option,
+    label_column_option,
+    run_options,
+)
 from fxdask.cli.output import print_result
 from fxdask.estimators.summary import summary_of
 from fxdask.kernels.combination.table import COMBINATIONS
@@ -25,8 +34,10 @@ DEFAULT = FisherNetworkClassifier().get_params()
 
 @click.command()
 @click.argument("samples", type=click.Path())
-@click.argument("labels", type=click.Path())
-@click.argument("store", type=click.Path())
+@click.argument("labels", type=click.Path(), required=False, metavar="[LABELS]")
+@click.argument("store", type=click.Path(), required=False, metavar="STORE")
+@columns_option
+@label_column_option
 @click.option(
     "--nodes",
     "n_nodes",
@@ -87,17 +98,48 @@ DEFAULT = FisherNetworkClassifier().get_params()
 @click.option("--seed", "random_state", type=click.IntRange(0), default=DEFAULT["random_state"])
 @click.option("--overwrite", is_flag=True, help="Replace another model that the store holds.")
 @run_options
-def fit(samples: str, labels: str, *, run: RunOptions, dry_run: bool, **parameters: Any) -> None:
-    """Fit SAMPLES with LABELS (Zarr arrays or .npy files) into the model STORE."""
+def fit(  # noqa: PLR0913 - every option is a parameter
+    samples: str,
+    labels: str | None,
+    store: str | None,
+    *,
+    columns: list[str] | None,
+    label_column: str | None,
+    run: RunOptions,
+    dry_run: bool,
+    **parameters: Any,
+) -> None:
+    """Fit SAMPLES with LABELS (Zarr arrays, .npy files or Parquet) into the model STORE.
+
+    Without LABELS, --label-column names the column of SAMPLES that holds them.
+    """
+    labels, store = _labels_and_store(labels, store, label_column)
     check_selected(**parameters)
     if parameters["normalize"] == NO_NORMALIZATION:
         parameters["normalize"] = None
     for name in ("pool_size", "nodes_per_block"):
         parameters[name] = parameters[name] or AUTOMATIC
-    classifier = FisherNetworkClassifier(verbose=not run.quiet, **parameters)
+    classifier = FisherNetworkClassifier(store=store, verbose=not run.quiet, **parameters)
     with run.cluster:
+        data = chosen_data(samples, columns, labels, label_column)
         if dry_run:
-            print_result({"plan": classifier.plan(samples, labels).facts()}, run.as_json)
+            print_result({"plan": classifier.plan(*data).facts()}, run.as_json)
             return
-        classifier.fit(samples, labels)
+        classifier.fit(*data)
     print_result(summary_of(classifier) | {"fit": classifier.fit_info_}, run.as_json)
+
+
+def _labels_and_store(labels: str | None, store: str | None, label_column: str | None) -> tuple[str | None, str]:
+    """LABELS and STORE; if a column holds the labels, the only word after SAMPLES is the store."""
+    if label_column is None:
+        if labels is None or store is None:
+            raise click.UsageError(
+                f"Missing argument '{'STORE' if labels else 'LABELS'}'; pass SAMPLES LABELS STORE, "
+                "or SAMPLES STORE with --label-column"
+            )
+        return labels, store
+    if labels is None:
+        raise click.UsageError("Missing argument 'STORE'; pass SAMPLES STORE with --label-column")
+    if store is not None:
+        raise click.UsageError(f"LABELS ({labels}) and --label-column both give the labels; pass one of them")
+    return None, labels

@@ -17,8 +17,21 @@ from fxdask.errors import InvalidInputError
 from fxdask.execution.connection import connected
 from fxdask.execution.resources import checked_limit
 from fxdask.kernels.density.bandwidth import BANDWIDTHS
+from fxdask.store.parquet import is_parquet
+from fxdask.workflows.tables import table
 
-__all__ = ["Bandwidth", "Bytes", "RunOptions", "check_selected", "json_option", "run_options"]
+__all__ = [
+    "Bandwidth",
+    "Bytes",
+    "ColumnNames",
+    "RunOptions",
+    "check_selected",
+    "chosen_data",
+    "columns_option",
+    "json_option",
+    "label_column_option",
+    "run_options",
+]
 
 
 class Bandwidth(click.ParamType):
@@ -51,6 +64,21 @@ class Bytes(click.ParamType):
             self.fail(f"{value!r} is neither a number of bytes nor a size such as 2GiB", param, ctx)
 
 
+class ColumnNames(click.ParamType):
+    """Option type: names of columns, separated by commas."""
+
+    name = "names"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
+        """Return the list of names."""
+        if isinstance(value, list):
+            return value
+        names = [name.strip() for name in value.split(",")]
+        if not all(names):
+            self.fail(f"{value!r} has an empty name; separate the names by single commas", param, ctx)
+        return names
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """How a long command runs and what it prints."""
@@ -62,6 +90,12 @@ class RunOptions:
     verbose: bool
 
 
+columns_option = click.option(
+    "--columns", type=ColumnNames(), metavar="A,B,C", help="The columns of Parquet that are the features."
+)
+label_column_option = click.option(
+    "--label-column", metavar="NAME", help="The column of SAMPLES (Parquet) that holds the labels."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 
 
@@ -89,6 +123,27 @@ def run_options(command: Callable[..., None]) -> Callable[..., None]:
     ):
         with_run_options = option(with_run_options)
     return with_run_options
+
+
+def chosen_data(
+    samples: str, columns: list[str] | None, labels: str | None, label_column: str | None
+) -> tuple[Any, Any]:
+    """SAMPLES and labels as the estimator takes them: paths, or tables if their columns are chosen."""
+    if columns is None and label_column is None:
+        return samples, labels
+    if not is_parquet(samples):
+        option = "--label-column" if columns is None else "--columns"
+        raise click.UsageError(f"{option} chooses columns of Parquet, but there is no Parquet at {samples}")
+    if label_column is not None and label_column in (columns or ()):
+        raise click.UsageError(f"--columns has the column {label_column} of the labels; remove it there")
+    try:
+        whole = table(samples)
+        y = labels if label_column is None else whole.choose([label_column])
+        if columns is not None:
+            return whole.choose(columns), y
+        return (whole if label_column is None else whole.without([label_column])), y
+    except InvalidInputError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def check_selected(n_selected: int, n_nodes: int, pool_size: int | None = None, **_: Any) -> None:

@@ -7,9 +7,18 @@ from typing import Any
 import click
 
 from fxdask import BatchScores, batch_score
-from fxdask.cli.options import Bytes, RunOptions, run_options
+from fxdask.cli.options import (
+    Bytes,
+    ColumnNames,
+    RunOptions,
+    chosen_data,
+    columns_option,
+    label_column_option,
+    run_options,
+)
 from fxdask.cli.output import print_result
 from fxdask.kernels.scorer import DENSITIES
+from fxdask.store.parquet import is_parquet_name
 
 __all__ = ["score"]
 
@@ -19,15 +28,42 @@ __all__ = ["score"]
 @click.argument("samples", type=click.Path())
 @click.argument("out", type=click.Path())
 @click.option("--labels", type=click.Path(), help="True labels: prints the accuracy and the confusion matrix.")
+@label_column_option
+@columns_option
+@click.option(
+    "--id-columns",
+    type=ColumnNames(),
+    metavar="A,B",
+    help="Columns of SAMPLES to copy into OUT, which is then Parquet.",
+)
 @click.option("--likelihood", is_flag=True, help="Also store how likely each sample is at all, for outliers.")
 @click.option("--density", type=click.Choice(DENSITIES), help="Same as in the fit if not given.", show_default=False)
 @click.option("--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB.")
 @click.option("--overwrite", is_flag=True, help="Replace earlier scores in OUT.")
 @run_options
-def score(model: str, samples: str, out: str, labels: str | None, *, run: RunOptions, **options: Any) -> None:
-    """Score SAMPLES (a Zarr array or .npy file) with MODEL into the store OUT."""
+def score(  # noqa: PLR0913 - every option is a parameter
+    model: str,
+    samples: str,
+    out: str,
+    *,
+    labels: str | None,
+    label_column: str | None,
+    columns: list[str] | None,
+    id_columns: list[str] | None,
+    run: RunOptions,
+    **options: Any,
+) -> None:
+    """Score SAMPLES (a Zarr array, a .npy file or Parquet) with MODEL into the store OUT.
+
+    OUT becomes a Zarr group, or a folder of Parquet files if its name ends in .parquet.
+    """
+    if labels is not None and label_column is not None:
+        raise click.UsageError("--labels and --label-column both give the true labels; pass one of them")
+    if id_columns and not is_parquet_name(out):
+        raise click.UsageError(f"--id-columns needs a result of Parquet; choose a name with .parquet instead of {out}")
     with run.cluster:
-        result = batch_score(model, samples, out, labels, verbose=not run.quiet, **options)
+        data, truth = chosen_data(samples, columns, labels, label_column)
+        result = batch_score(model, data, out, truth, id_columns=id_columns, verbose=not run.quiet, **options)
     print_result(_facts(result), run.as_json)
 
 

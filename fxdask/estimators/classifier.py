@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-import dask.array as da
 import numpy as np
 from dask.array import Array as DaskArray
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fxdask.errors import InvalidInputError
 from fxdask.estimators.parameters import PAPER, checked_settings
 from fxdask.execution import score as score_graphs
+from fxdask.execution.frames import is_dask_frame, lazy_frame
 from fxdask.execution.resources import checked_limit
 from fxdask.kernels.importance import shares_of_features
 from fxdask.kernels.network import NetworkParameters
@@ -27,7 +28,8 @@ from fxdask.kernels.weights import weight_rows
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.reporting.model_page import report_model
 from fxdask.store.paths import store_url
-from fxdask.workflows.data import as_labels, as_samples, encode_labels, is_remote
+from fxdask.tasks.frames import FrameResult
+from fxdask.workflows.data import as_labels, as_samples, dask_frame_columns, encode_labels, is_remote
 from fxdask.workflows.evaluate import Evaluation, checked_test_data
 from fxdask.workflows.fit import fit_model
 from fxdask.workflows.importance import known_importances
@@ -36,6 +38,7 @@ from fxdask.workflows.persistence import stored_seed
 from fxdask.workflows.plan import FitOptions, plan_model
 from fxdask.workflows.respond import respond
 from fxdask.workflows.settings import FitSettings
+from fxdask.workflows.tables import named_features, with_label_column
 
 __all__ = ["FisherNetworkClassifier"]
 
@@ -245,9 +248,10 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
-            One sample per row.
+        X : array, DataFrame, Dask array or DataFrame, Zarr array, or path of a Zarr array, a .npy file or Parquet
+            One sample per row. :func:`fxdask.table` chooses columns of Parquet.
         y : the same types, one label per sample
+            If X is Parquet, y may also be the name of its column that holds the labels.
 
         Returns
         -------
@@ -293,6 +297,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         store = None if self.store is None else store_url(self.store)
         settings = checked_settings(self, stored_seed(store) if store and not self.overwrite else None)
         checked_limit(self.memory_limit)
+        X, y = with_label_column(X, y)
         samples = as_samples(X)
         classes, codes, counts = encode_labels(as_labels(y), samples.n_samples)
         options = FitOptions(
@@ -309,12 +314,14 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
+        X : array, DataFrame, Dask array or DataFrame, Zarr array, or path of a Zarr array, a .npy file or Parquet
+            Columns of Parquet and of Dask DataFrames are taken by the names of the fitted features.
 
         Returns
         -------
-        ndarray or Dask array of shape (n_samples,)
-            A lazy Dask array if X is one.
+        ndarray, Dask array or Dask Series of shape (n_samples,)
+            A lazy Dask array if X is one. For a Dask DataFrame a lazy Series with the same index and
+            divisions, so that ``frame.assign(label=clf.predict(frame[features]))`` works.
 
         Examples
         --------
@@ -324,13 +331,15 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> FisherNetworkClassifier(n_nodes=500).fit(X, y).predict(X[:2])
         array([0, 0])
         """
-        scores = self._log_scores(X)
-        if isinstance(scores, DaskArray):
-            return da.map_blocks(_labels, scores, classes=self.classes_, drop_axis=1, meta=self.classes_[:0])
-        return _labels(scores, self.classes_)
+        check_is_fitted(self)
+        return self._scored(X, FrameResult(partial(_labels, classes=self.classes_), "label"))
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
         """Log of :meth:`predict_proba`, also where the probability itself underflows to zero.
+
+        Returns
+        -------
+        ndarray, Dask array or Dask DataFrame of shape (n_samples, n_classes), as for :meth:`predict_proba`
 
         Examples
         --------
@@ -340,13 +349,20 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> FisherNetworkClassifier(n_nodes=500).fit(X, y).predict_log_proba(X).shape
         (150, 3)
         """
-        return _blockwise(_log_softmax, self._log_scores(X), temperature=self.temperature_)
+        check_is_fitted(self)
+        finish = partial(_log_softmax, temperature=self.temperature_)
+        return self._scored(X, FrameResult(finish, self.classes_.tolist()))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
         """Probability of each class: the softmax of its log score divided by the temperature.
 
         The temperature changes no label. It was fitted to training samples, each scored as if it had
         been left out, so that probabilities are as sure as the labels are right.
+
+        Returns
+        -------
+        ndarray, Dask array or Dask DataFrame of shape (n_samples, n_classes)
+            For a Dask DataFrame a lazy one with the same index, whose columns are ``classes_``.
 
         Examples
         --------
@@ -356,7 +372,9 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> FisherNetworkClassifier(n_nodes=500).fit(X, y).predict_proba(X[:1]).sum().round(6)
         np.float64(1.0)
         """
-        return _blockwise(class_probabilities, self._log_scores(X), temperature=self.temperature_)
+        check_is_fitted(self)
+        finish = partial(class_probabilities, temperature=self.temperature_)
+        return self._scored(X, FrameResult(finish, self.classes_.tolist()))
 
     def score_samples(self, X: Any) -> NDArray[np.float64] | DaskArray:
         """How likely each sample is at all: the log of the sum of all classes' scores, for finding outliers.
@@ -367,8 +385,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
 
         Returns
         -------
-        ndarray or Dask array of shape (n_samples,)
-            A lazy Dask array if X is one.
+        ndarray, Dask array or Dask Series of shape (n_samples,)
+            Lazy if X is a collection of Dask.
 
         Examples
         --------
@@ -380,10 +398,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> bool(far < ordinary)
         True
         """
-        scores = self._log_scores(X)
-        if isinstance(scores, DaskArray):
-            return da.map_blocks(log_likelihood, scores, drop_axis=1, meta=np.empty(0))
-        return log_likelihood(scores)
+        return self._scored(X, FrameResult(log_likelihood, "log_likelihood"))
 
     def decision_function(self, X: Any) -> NDArray[np.float64] | DaskArray:
         """Log scores: ``ln y_1 - ln y_0`` of shape (n_samples,) for two classes, else (n_samples, n_classes).
@@ -396,8 +411,10 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> FisherNetworkClassifier(n_nodes=500).fit(X, y == 1).decision_function(X).shape
         (150,)
         """
-        scores = self._log_scores(X)
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
+        check_is_fitted(self)
+        if len(self.classes_) == 2:
+            return self._scored(X, FrameResult(_difference, "decision"))
+        return self._scored(X, FrameResult(_unchanged, self.classes_.tolist()))
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Share of samples whose predicted label equals ``y``.
@@ -410,6 +427,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> bool(FisherNetworkClassifier(n_nodes=500).fit(X, y).score(X, y) > 0.8)
         True
         """
+        X, y = with_label_column(X, y)
         return float(accuracy_score(as_labels(y), np.asarray(self.predict(X)), sample_weight=sample_weight))
 
     def weights(self, nodes: ArrayLike) -> NDArray[np.float32]:
@@ -467,14 +485,15 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         (3, 200)
         """
         check_is_fitted(self)
-        samples = as_samples(x if hasattr(x, "columns") else np.atleast_2d(np.asarray(x)), name="x")
         model = self._fitted_model()
+        samples = as_samples(x if hasattr(x, "columns") else np.atleast_2d(np.asarray(x)), name="x")
         model.check_samples(samples)
         training = None
         if X_train is not None:
-            training = as_samples(X_train, name="X_train")
+            training = as_samples(X_train, name="X_train", features=model.names)
             model.check_samples(training)
-        activations = respond(model, samples.handle, training, verbose=self.verbose)
+        with named_features(samples.names):
+            activations = respond(model, samples.handle, training, verbose=self.verbose)
         return activations[0] if np.ndim(x) == 1 else activations
 
     def report(self, path: str | Path, X: Any = None, y: Any = None) -> Evaluation | None:
@@ -538,20 +557,25 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         self.store_ = model.job.store
         return self
 
-    def _log_scores(self, X: Any) -> NDArray[np.float64] | DaskArray:
-        """(sample, class) ln y: lazy for a Dask array, else computed on local threads."""
+    def _scored(self, X: Any, result: FrameResult) -> Any:
+        """The result of the log scores of X: lazy for a collection of Dask, else computed on local threads."""
         check_is_fitted(self)
-        samples = as_samples(X, min_samples=0)
+        model = self._fitted_model()
+        if is_dask_frame(X):
+            columns, dtype, _ = dask_frame_columns(X, features=model.names)
+            model.check_n_features(len(columns))
+            return lazy_frame(model.scorer, X, columns, dtype, result)
+        samples = as_samples(X, min_samples=0, features=model.names)
         if not is_remote(X):
             # scikit-learn checks the feature names, so that its usual errors and warnings appear.
             validate_data(self, X, reset=False, skip_check_array=True)
-        model = self._fitted_model()
         model.check_samples(samples)
         if isinstance(samples.handle, DaskArray):
-            return score_graphs.lazy_log_scores(model.scorer, samples.handle)
-        scored = score_graphs.log_scores(model.scorer, samples.handle, samples.n_samples)
+            return score_graphs.lazy_results(model.scorer, samples.handle, result.finish)
+        with named_features(samples.names):
+            scored = score_graphs.log_scores(model.scorer, samples.handle, samples.n_samples)
         log.info("%d of %d samples were decided by exact sums", scored.n_exact, samples.n_samples)
-        return scored.scores
+        return result.finish(scored.scores)
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
@@ -613,7 +637,9 @@ def _log_softmax(scores: NDArray[np.float64], temperature: float) -> NDArray[np.
     return scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
 
 
-def _blockwise(function: Any, scores: NDArray[np.float64] | DaskArray, **options: Any) -> Any:
-    if isinstance(scores, DaskArray):
-        return da.map_blocks(function, scores, dtype=np.float64, **options)
-    return function(scores, **options)
+def _difference(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    return scores[:, 1] - scores[:, 0]
+
+
+def _unchanged(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    return scores

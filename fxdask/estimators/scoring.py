@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 from fxdask.errors import InvalidInputError
 from fxdask.estimators.classifier import FisherNetworkClassifier
 from fxdask.execution.resources import checked_limit
+from fxdask.store.parquet import arrow, is_parquet_name
 from fxdask.store.paths import store_url
 from fxdask.workflows.data import as_labels, as_samples
 from fxdask.workflows.persistence import load_model
 from fxdask.workflows.score import BatchScores, ScoreOptions, checked_truth, score_model
+from fxdask.workflows.tables import split_columns, with_label_column
 
 __all__ = ["batch_score"]
 
@@ -24,13 +27,15 @@ def batch_score(  # noqa: PLR0913 - the public call
     out: str | Path,
     y: Any = None,
     *,
+    columns: Sequence[str] | None = None,
+    id_columns: Sequence[str] | None = None,
     likelihood: bool = False,
     density: str | None = None,
     memory_limit: int | str | None = None,
     overwrite: bool = False,
     verbose: bool = False,
 ) -> BatchScores:
-    """Label a test set of any size, and write labels and scores into a Zarr group.
+    """Label a test set of any size, and write labels and scores into a Zarr group, or as Parquet.
 
     The group holds ``labels`` (sample,) and ``scores`` (sample, class). The scores are log scores in
     the order of the model's classes, and the largest one gives the label. With ``likelihood`` it also
@@ -38,7 +43,12 @@ def batch_score(  # noqa: PLR0913 - the public call
     finding outliers. Samples at a path or in a Dask array are scored on the workers of the connected
     client, an array in memory on local threads.
 
-    Each task reads whole chunks of X and writes one whole chunk of the result. The same call resumes
+    If ``out`` ends in .parquet, it becomes a folder of Parquet files with one row per sample: the
+    ``id_columns`` of X, ``label``, one column ``score_<class>`` per class, and ``log_likelihood``. The
+    rows are in the order of X. The file ``_SUCCESS`` is written last; it says in JSON which model
+    wrote how many rows.
+
+    Each task reads whole chunks of X and writes one whole chunk, or one file, of the result. The same call resumes
     an interrupted one, if X is a path whose files have the same names, sizes and times. Arrays in
     memory and Dask arrays are scored from the start, because only reading all of X could show that
     it is unchanged.
@@ -46,12 +56,19 @@ def batch_score(  # noqa: PLR0913 - the public call
     Parameters
     ----------
     model : path, URL or fitted FisherNetworkClassifier
-    X : array, DataFrame, Dask array, Zarr array, or path of a Zarr array or .npy file
+    X : array, DataFrame, Dask array or DataFrame, Zarr array, or path of a Zarr array, a .npy file or Parquet
+        If the model knows its features by name, these columns are taken from Parquet.
     out : path or URL
         Must not exist yet, unless ``overwrite`` is set and it holds earlier scores. On a disk they
         are kept until the new scores are complete; in an object store they are deleted first.
     y : labels, optional
-        True labels; they give the accuracy and the confusion matrix.
+        True labels; they give the accuracy and the confusion matrix. If X is Parquet, y may be the name
+        of its column.
+    columns : list of str, optional
+        The columns of X that are the features. By default those of the fit if X is Parquet and the model
+        knows their names, else all but the ids.
+    id_columns : list of str, optional
+        Columns of X that are copied beside the labels, of any type. They need an ``out`` of Parquet.
     likelihood : bool, default=False
         Write the log of the sum of all classes' scores of each sample too.
     density : {"table", "exact"}, optional
@@ -82,13 +99,20 @@ def batch_score(  # noqa: PLR0913 - the public call
     if density is not None:
         fitted = fitted.with_density(density)
     checked_limit(memory_limit)
-    samples = as_samples(X, min_samples=0)
-    fitted.check_samples(samples)
-    truth = None if y is None else checked_truth(as_labels(y), samples.n_samples, fitted.classes)
     if not isinstance(out, (str, Path)):
         raise InvalidInputError(f"out must be a path or a URL, not {out!r}")
+    as_table = is_parquet_name(out)
+    if id_columns and not as_table:
+        raise InvalidInputError(f"id_columns need a result of Parquet, but out is {out}; choose a name with .parquet")
+    if as_table:
+        arrow()  # before any work, if the package is missing
+    X, y = with_label_column(X, y)
+    X, ids = split_columns(X, columns, id_columns)
+    samples = as_samples(X, min_samples=0, features=fitted.names)
+    fitted.check_samples(samples)
+    truth = None if y is None else checked_truth(as_labels(y), samples.n_samples, fitted.classes)
     if not isinstance(likelihood, bool):
         raise InvalidInputError(f"likelihood must be True or False, not {likelihood!r}")
-    options = ScoreOptions(memory_limit, overwrite, verbose, likelihood)
+    options = ScoreOptions(memory_limit, overwrite, verbose, likelihood, as_table, ids)
     result = score_model(fitted, samples, store_url(out), truth, options)
     return replace(result, seconds=time.perf_counter() - started)

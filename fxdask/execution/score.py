@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import dask.array as da
 import numpy as np
 from dask.array import Array as DaskArray
@@ -15,7 +17,7 @@ from fxdask.planning.score_plan import ScorePlan
 from fxdask.tasks import score as tasks
 from fxdask.tasks.score import ScoreJob, ScoreRange, ScoreSummary, open_scores
 
-__all__ = ["lazy_log_scores", "log_scores", "score", "tabulate"]
+__all__ = ["lazy_log_scores", "lazy_results", "log_scores", "score", "tabulate"]
 
 
 def tabulate(scorer: Scorer, progress: Progress | None = None) -> NDArray[np.float64]:
@@ -52,6 +54,13 @@ def lazy_log_scores(scorer: Scorer, samples: DaskArray) -> DaskArray:
         dtype=np.float64,
         meta=np.empty((0, 0)),
     )
+
+
+def lazy_results(scorer: Scorer, samples: DaskArray, finish: Callable[[NDArray[np.float64]], NDArray]) -> DaskArray:
+    """(sample, feature) lazy samples -> the lazy result of ``finish`` on their (sample, class) ln y."""
+    scores = lazy_log_scores(scorer, samples)
+    nothing = finish(np.empty((0, scorer.n_classes)))
+    return da.map_blocks(finish, scores, drop_axis=[1] if nothing.ndim == 1 else None, meta=nothing)
 
 
 def score(

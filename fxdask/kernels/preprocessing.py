@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.errors import InvalidInputError
+from fxdask.errors import NotFiniteError
 
 __all__ = [
     "LARGEST_PRODUCT",
@@ -132,10 +132,7 @@ def checked_rows(rows: NDArray, start: int = 0) -> NDArray:
     if rows.dtype.kind == "f" and not _has_finite_sum(rows) and not np.isfinite(rows).all():
         sample, feature = np.argwhere(~np.isfinite(rows))[0]
         bad_value = "NaN" if np.isnan(rows[sample, feature]) else "infinity"
-        raise InvalidInputError(
-            f"Input X contains {bad_value}, first in sample {start + sample}, feature {feature}; "
-            "remove these samples or replace such values by finite numbers"
-        )
+        raise NotFiniteError(bad_value, int(start + sample), int(feature))
     return rows
 
 

@@ -28,6 +28,8 @@ class SamplesToScore:
     """Copies of a range in memory while it is read: encoded, decoded, concatenated."""
     chunk_bytes: int = 0
     """Memory of the largest chunk of a Dask array, which is computed whole before a range is cut from it."""
+    decoded_bytes: int = 0
+    """Memory of the largest row group of Parquet, which is decoded whole before a range is cut from it."""
     widened: bool = False
     """Whether preprocessing makes float64 copies."""
 
@@ -64,7 +66,7 @@ class ScorePlan:
         data, rows = self.samples, min(self.rows_per_task, self.samples.n_samples)
         step = min(rows, rows_per_step(data.n_features, self.n_used))
         tile = scoring_tile(self.n_nodes, data.n_features)
-        raw = max(data.copies * rows * data.n_features * data.itemsize, 2 * data.chunk_bytes)
+        raw = max(data.copies * rows * data.n_features * data.itemsize, 2 * data.chunk_bytes) + data.decoded_bytes
         preprocessed = tile.samples * data.n_features * (4 + (3 * 8 if data.widened else 0))
         products = 4 * (self.n_nodes * step + tile.nodes * tile.samples)
         terms = step * (self.n_used * BYTES_PER_LOOKUP + 6 * 8)
@@ -120,12 +122,14 @@ def plan_scores(
         plan = replace(plan, rows_per_task=unit * max(1, plan.rows_per_task // unit // 2))
     if plan.task_bytes > resources.per_task:
         needed = int((plan.task_bytes * resources.threads + resources.baseline) / SHARE_OF_LIMIT)
+        pieces = "row groups" if samples.decoded_bytes else "chunks"
         what = f"one chunk of X ({unit:,} samples)"
         if not samples.rows_per_chunk:
             what = "the largest chunk of X" if samples.chunk_bytes else f"one tile of samples ({unit:,})"
+            what = "the largest row group of X" if samples.decoded_bytes else what
         raise MemoryPlanError(
             f"scoring {what} needs {format_bytes(plan.task_bytes)} but a task may use "
             f"{format_bytes(max(0, resources.per_task))}; give each process a memory limit of at least "
-            f"{format_bytes(needed)} (memory_limit for local threads), or use fewer threads or smaller chunks of X"
+            f"{format_bytes(needed)} (memory_limit for local threads), or use fewer threads or smaller {pieces} of X"
         )
     return plan

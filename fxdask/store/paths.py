@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from zarr.storage import FsspecStore
 from fxdask.errors import InvalidInputError
 
 __all__ = [
+    "file_version",
     "files_at",
     "is_local",
     "is_partial",
@@ -89,6 +90,12 @@ def _url_errors(url: str) -> Iterator[None]:
         raise InvalidInputError(f"{url} needs a package that is not installed ({error}); {remedy}") from error
     except ValueError as error:
         raise InvalidInputError(f"{url} cannot be opened ({error}); check the URL") from error
+
+
+def file_version(info: Mapping[str, Any]) -> Any:
+    """What changes with the content of a file, from what fsspec says about it; None if its storage has nothing."""
+    # Object stores have a tag of the content; file systems have a modification time.
+    return info.get("ETag") or info.get("LastModified") or info.get("mtime")
 
 
 def why_unreachable(url: str) -> str:

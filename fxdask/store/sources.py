@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from zarr.buffer.cpu import NDBuffer
 from fxdask.errors import InvalidInputError, StoreFormatError, StoreReadError
 from fxdask.sizes import rows_per_read
 from fxdask.store.damage import damaged
-from fxdask.store.paths import files_at, is_local, why_unreachable, zarr_location
+from fxdask.store.parquet import ParquetAddress, parquet_reader
+from fxdask.store.paths import file_version, files_at, is_local, why_unreachable, zarr_location
 from fxdask.store.retry import reading, retried
 
 __all__ = [
@@ -114,7 +116,7 @@ class NpyAddress:
         return shape, dtype, data_offset
 
 
-Source = NDArray | ZarrAddress | NpyAddress
+Source = NDArray | ZarrAddress | NpyAddress | ParquetAddress
 
 
 def address_of_path(path: str | Path) -> ZarrAddress | NpyAddress:
@@ -145,7 +147,7 @@ def address_of_mapped(array: object) -> NpyAddress | None:
 
 def location_of(source: object) -> str | None:
     """The path or URL of samples; None if they are in memory."""
-    if isinstance(source, ZarrAddress):
+    if isinstance(source, (ZarrAddress, ParquetAddress)):
         return source.url
     return source.file if isinstance(source, NpyAddress) else None
 
@@ -176,14 +178,18 @@ def shape_and_dtype(source: Source) -> tuple[tuple[int, ...], np.dtype]:
     if isinstance(source, NpyAddress):
         shape, dtype, _ = source.header()
         return shape, dtype
+    if isinstance(source, ParquetAddress):
+        return (source.n_rows, len(source.columns)), np.dtype(source.dtype or object)
     array = source.open() if isinstance(source, ZarrAddress) else source
     return tuple(array.shape), np.dtype(array.dtype)
 
 
-def decoded_bytes(source: ZarrAddress | NpyAddress) -> int:
-    """Bytes of the chunks that Zarr decodes at the same time during one read."""
+def decoded_bytes(source: ZarrAddress | NpyAddress | ParquetAddress) -> int:
+    """Bytes of the chunks that Zarr decodes at the same time during one read, or of a row group of Parquet."""
     if isinstance(source, NpyAddress):
         return 0
+    if isinstance(source, ParquetAddress):
+        return source.decoded_bytes
     array = source.open()
     rows, columns = array.chunks
     read = rows_per_read(array.shape[1])
@@ -193,7 +199,9 @@ def decoded_bytes(source: ZarrAddress | NpyAddress) -> int:
 
 
 def rows_per_chunk(source: Source) -> int:
-    """Rows in one chunk; 0 if the source has no chunks."""
+    """Rows in one chunk; 0 if the source has no chunks, or row groups of different lengths."""
+    if isinstance(source, ParquetAddress):
+        return source.rows_per_group
     return int(source.open().chunks[0]) if isinstance(source, ZarrAddress) else 0
 
 
@@ -204,12 +212,13 @@ def fingerprint(source: Source) -> str | None:
     """
     if isinstance(source, np.ndarray):
         return None
-    url = source.file if isinstance(source, NpyAddress) else f"{source.url}/{source.path}".rstrip("/")
+    url = f"{source.url}/{source.path}".rstrip("/") if isinstance(source, ZarrAddress) else location_of(source) or ""
     files, path = files_at(url)
     digest = hashlib.sha256(url.encode())
+    if isinstance(source, ParquetAddress):
+        digest.update(json.dumps(source.columns).encode())
     for name, info in sorted(files.find(path, detail=True).items()):
-        # Object stores have a tag of the content; file systems have a modification time.
-        version = info.get("ETag") or info.get("LastModified") or info.get("mtime")
+        version = file_version(info)
         if version is None:
             return None
         digest.update(f"{name.removeprefix(path)}\0{info['size']}\0{version}\n".encode())
@@ -226,6 +235,8 @@ def open_rows(source: Source, allocate: Allocate | None = None) -> RowReader:
         return _zarr_reader(source.open(), allocate)
     if isinstance(source, NpyAddress):
         return _npy_reader(source, allocate or np.empty)
+    if isinstance(source, ParquetAddress):
+        return parquet_reader(source, allocate or np.empty)
     return lambda start, stop: source[start:stop]
 
 

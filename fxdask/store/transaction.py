@@ -1,4 +1,4 @@
-"""The life of one job's store: start, resume, finish, replace; the same for models and scores.
+"""The life of one job's store: start, resume, finish, replace; the same for models, scores and score tables.
 
 A job holds the lease of its final path. A model is written at that path itself, so that an
 interrupted fit is visible there. If it replaces a finished model, it is written in a hidden folder
@@ -10,9 +10,10 @@ equal call finds it. Object stores cannot rename, so there every job writes at t
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fxdask.errors import FxdaskError, StoreExistsError, StoreFormatError
@@ -20,10 +21,30 @@ from fxdask.store.group import peek_header, refuse_foreign_files, remove_group, 
 from fxdask.store.layout import ARRAY_NAMES
 from fxdask.store.lease import Lease
 from fxdask.store.paths import working_url
+from fxdask.store.score_table import KIND, peek_table, refuse_foreign_files_of_table, remove_table
 
 __all__ = ["Transaction"]
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StoreKind:
+    """How a kind of store is recognised and removed."""
+
+    peek_header: Callable[[str], Mapping[str, Any] | None]
+    """The header at a path, None if nothing is there, an error if it is something else."""
+    refuse_foreign_files: Callable[[str], None]
+    remove: Callable[[str], None]
+
+
+STORE_KINDS = {
+    **{
+        kind: StoreKind(peek_header, partial(refuse_foreign_files, names=names), remove_group)
+        for kind, names in ARRAY_NAMES.items()
+    },
+    KIND: StoreKind(peek_table, refuse_foreign_files_of_table, remove_table),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,13 +115,13 @@ class Transaction:
         """Remove the unfinished store; an error in doing so must not hide the error of the work."""
         with suppress(FxdaskError, OSError):
             if self.lease.is_held():
-                remove_group(self.url)
+                STORE_KINDS[self.kind].remove(self.url)
 
 
 def _resumable_header(url: str, kind: str, job: str) -> Mapping[str, Any] | None:
     """The header of the same job's store at this path; None if there is none, or if it is damaged."""
     try:
-        header = peek_header(url)
+        header = STORE_KINDS[kind].peek_header(url)
     except (StoreFormatError, StoreExistsError) as error:
         log.info("starting again from scratch: %s", error)
         return None
@@ -108,7 +129,7 @@ def _resumable_header(url: str, kind: str, job: str) -> Mapping[str, Any] | None
 
 
 def _refuse_existing(url: str, kind: str, *, overwrite: bool) -> None:
-    header = peek_header(url)
+    header = STORE_KINDS[kind].peek_header(url)
     if header is None:
         return
     if header["kind"] != kind:
@@ -121,4 +142,4 @@ def _refuse_existing(url: str, kind: str, *, overwrite: bool) -> None:
         raise StoreExistsError(
             f"{url} already holds a finished store of kind {kind!r}; choose another path, or pass overwrite=True"
         )
-    refuse_foreign_files(url, ARRAY_NAMES[kind])
+    STORE_KINDS[kind].refuse_foreign_files(url)

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.scorer import Scored, Scorer, log_likelihood, merge_scored
+from fxdask.store.parquet import ParquetAddress, read_arrow_rows
+from fxdask.store.score_table import ScoreTable
 from fxdask.store.scores import ScoreStore
 from fxdask.store.sources import Source, read_pieces
 from fxdask.tasks.cache import job_cache
@@ -28,6 +30,7 @@ __all__ = [
     "open_scores",
     "score_rows",
     "tabulate",
+    "write_scores",
 ]
 
 
@@ -45,6 +48,10 @@ class ScoreJob:
     """Whether the store has the log likelihood of every sample."""
     chunks_may_exist: bool = True
     """Whether the store may hold chunks already, from an interrupted call or a lost worker."""
+    as_table: bool = False
+    """Whether the results are Parquet files instead of a Zarr group."""
+    ids: ParquetAddress | Any = None
+    """The columns that are copied into the table: their address, or an Arrow table in memory."""
 
     def confusion(self, truth: NDArray[np.integer], scores: NDArray[np.float64]) -> NDArray[np.int64]:
         """(sample,) codes of the true labels, (sample, class) scores -> (true, predicted) counts."""
@@ -92,9 +99,26 @@ def merge_score_summaries(parts: Iterable[ScoreSummary]) -> ScoreSummary:
     )
 
 
-def open_scores(job: ScoreJob) -> ScoreStore:
+def open_scores(job: ScoreJob) -> ScoreStore | ScoreTable:
     """The store that the job writes to, opened once in each process."""
-    return job_cache(job).get("store", lambda: ScoreStore.open(job.store, "r+", finished=False))
+
+    def opened() -> ScoreStore | ScoreTable:
+        if job.as_table:
+            return ScoreTable.open(job.store, finished=False)
+        return ScoreStore.open(job.store, "r+", finished=False)
+
+    return job_cache(job).get("store", opened)
+
+
+def write_scores(job: ScoreJob, index: int, start: int, scores: NDArray[np.float64]) -> None:
+    """Write the results of one range; ``start`` is its first sample."""
+    store, labels = open_scores(job), job.classes[scores.argmax(axis=1)]
+    likelihood = log_likelihood(scores) if job.likelihood else None
+    if isinstance(store, ScoreTable):
+        ids = None if job.ids is None else read_arrow_rows(job.ids, start, start + len(scores))
+        store.write(index, labels, scores, likelihood, ids)
+    else:
+        store.write(index, labels, scores, likelihood)
 
 
 @one_blas_thread()
@@ -129,7 +153,7 @@ def log_score_block(scorer: Scorer, rows: NDArray, declared: str, block_info: An
     return log_score_rows(scorer, rows, start, None).scores
 
 
-def _done_scores(job: ScoreJob, store: ScoreStore, index: int) -> NDArray[np.float64] | None:
+def _done_scores(job: ScoreJob, store: ScoreStore | ScoreTable, index: int) -> NDArray[np.float64] | None:
     """(sample, class) scores of a chunk that was written before; None if any array lacks it or does not match."""
     scores = store.read_done(index, job.classes)
     if scores is None or not job.likelihood:
@@ -151,8 +175,7 @@ def score_rows(job: ScoreJob, samples: Source, truth: NDArray[np.integer] | None
     else:
         scored, n_bytes = _scored(job.scorer, samples, rows.start, rows.stop)
         scores = scored.scores
-        likelihood = log_likelihood(scores) if job.likelihood else None
-        store.write(rows.index, job.classes[scores.argmax(axis=1)], scores, likelihood)
+        write_scores(job, rows.index, rows.start, scores)
         # Samples in the caller's memory do not count as bytes read.
         in_memory = isinstance(samples, np.ndarray) and rows.stop is not None
         counters = TaskCounters(bytes_read=0 if in_memory else n_bytes, passes=1)

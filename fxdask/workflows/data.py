@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from fxdask.errors import InvalidInputError
+from fxdask.execution.frames import frame_as_array, is_dask_frame
+from fxdask.store.parquet import ParquetTable, TableColumn, read_column
 from fxdask.store.sources import (
     address_of_mapped,
     address_of_path,
@@ -24,12 +27,14 @@ from fxdask.store.sources import (
     shape_and_dtype,
     source_of_zarr,
 )
+from fxdask.workflows.tables import check_columns, column_types, in_fitted_order, is_frame, opened
 
 __all__ = [
     "Samples",
     "as_labels",
     "as_samples",
     "checked_length",
+    "dask_frame_columns",
     "encode_labels",
     "is_remote",
     "plain_labels",
@@ -53,16 +58,31 @@ class Samples:
 
 
 def is_remote(X: Any) -> bool:
-    """Whether X is read chunk by chunk: a path, or a Zarr or Dask array."""
-    return isinstance(X, (str, Path, DaskArray)) or is_zarr_array(X) or hasattr(X, "to_dask_array")
+    """Whether X is read chunk by chunk: a path, a table, a Zarr array, or a collection of Dask."""
+    return isinstance(X, (str, Path, DaskArray, ParquetTable)) or is_zarr_array(X) or hasattr(X, "to_dask_array")
 
 
-def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
-    """Any accepted form of samples -> checked samples; the values are not read yet."""
+def as_samples(
+    X: Any, *, min_samples: int = 1, name: str = "X", features: Sequence[str] | NDArray | None = None
+) -> Samples:
+    """Any accepted form of samples -> checked samples; of a Dask DataFrame only the lengths are computed.
+
+    ``features`` are the names that a model was fitted with: columns of Parquet and of Dask DataFrames
+    are taken in their order.
+    """
+    X = opened(X)
+    if isinstance(X, ParquetTable):
+        return _samples_of_table(X, name, features)
+    if is_dask_frame(X):
+        columns, dtype, names = dask_frame_columns(X, name, features)
+        array = frame_as_array(X, columns, dtype)
+        return Samples(handle=array, n_samples=len(array), n_features=len(columns), dtype=dtype, names=names)
+    if hasattr(X, "collect_schema") and not hasattr(X, "get_columns"):
+        raise InvalidInputError(f"{name} is a Polars LazyFrame; pass {name}.collect(), or the path of its files")
     names = _names_of(X)
     handle: Any
-    if hasattr(X, "to_dask_array"):
-        X = X.to_dask_array(lengths=True)
+    if hasattr(X, "to_dask_array"):  # a Dask Series
+        _check_kind((0,), np.dtype(object), name)
     if isinstance(X, DaskArray):
         handle = _known_chunks(X, name)
     elif isinstance(X, (str, Path)):
@@ -80,10 +100,49 @@ def as_samples(X: Any, *, min_samples: int = 1, name: str = "X") -> Samples:
     return Samples(handle=handle, n_samples=int(shape[0]), n_features=int(shape[1]), dtype=dtype, names=names)
 
 
+def _samples_of_table(table: ParquetTable, name: str, features: Sequence[str] | NDArray | None) -> Samples:
+    if features is not None:
+        wanted = [str(feature) for feature in features]
+        if table.chosen is None:
+            # Nobody chose columns, so the other ones may be ids or labels.
+            features_of_model = set(wanted)
+            known = [column.name for column in table.schema if column.name in features_of_model]
+        else:
+            known = list(table.names)
+        table = table.choose(in_fitted_order(known, wanted))
+    check_columns(table.column_types(), name)
+    address = table.address()
+    names = np.asarray(address.columns, dtype=object)
+    dtype = np.dtype(address.dtype)
+    return Samples(handle=address, n_samples=address.n_rows, n_features=len(names), dtype=dtype, names=names)
+
+
+def dask_frame_columns(
+    frame: Any, name: str = "X", features: Sequence[str] | NDArray | None = None
+) -> tuple[list[Any], np.dtype, NDArray | None]:
+    """The columns of a Dask DataFrame in the order of the features, their common type, their names if they are text."""
+    columns, names = list(frame.columns), _names_of(frame)
+    if names is not None and features is not None:
+        columns = in_fitted_order(columns, [str(feature) for feature in features])
+        names = np.asarray(columns, dtype=object)
+    if not columns:
+        _check_kind((0, 0), np.dtype(np.float64), name)
+    types = column_types(frame._meta[columns])
+    check_columns(types, name)
+    return columns, _common_type(types), names
+
+
+def _common_type(columns: Sequence[TableColumn]) -> np.dtype:
+    return np.result_type(*(np.dtype(column.dtype) for column in columns))
+
+
 def _in_memory(X: Any, min_samples: int, name: str) -> NDArray:
     """An array, a DataFrame or lists -> a NumPy array by scikit-learn's rules, with errors of one line."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise InvalidInputError(f"{name} has masked values; fill them or remove those samples")
+    if is_frame(X):
+        check_columns(column_types(X), name)
+        X = X.to_numpy() if hasattr(X, "get_columns") else X
     # Checked before check_array, whose messages for these two cases have many lines.
     if isinstance(X, (np.ndarray, list, tuple)):
         with contextlib.suppress(ValueError, TypeError):
@@ -131,11 +190,14 @@ def as_labels(y: Any, name: str = "y") -> NDArray:
     """Any accepted form of labels -> (sample,) numbers, booleans or strings."""
     if y is None:
         raise InvalidInputError(f"this classifier requires {name} to be passed, but the target {name} is None")
-    if hasattr(y, "to_dask_array"):
-        y = y.to_dask_array(lengths=True)
-    if isinstance(y, DaskArray):
+    y = opened(y)
+    if isinstance(y, DaskArray) or hasattr(y, "to_dask_array"):
         # Labels are computed at once, so unknown chunk sizes are allowed.
         (y,) = dask.compute(y)
+    elif isinstance(y, ParquetTable):
+        if len(y.names) != 1:
+            raise InvalidInputError(f"{y.url} has {len(y.names)} columns; choose the one that holds the labels")
+        y = read_column(y.address())
     elif isinstance(y, (str, Path)):
         source = address_of_path(y)
         shape, _ = shape_and_dtype(source)

@@ -18,6 +18,7 @@ from fxdask.tasks.evaluate import EvaluationJob
 from fxdask.workflows.data import Samples, as_labels, as_samples
 from fxdask.workflows.model import FittedModel
 from fxdask.workflows.score import TrueLabels, checked_truth, planned_ranges
+from fxdask.workflows.tables import named_features, with_label_column
 
 __all__ = ["Evaluation", "LabelledSamples", "checked_test_data", "evaluate_model"]
 
@@ -117,7 +118,8 @@ def checked_test_data(model: FittedModel, X: Any, y: Any) -> LabelledSamples | N
     if X is None or y is None:
         missing, given = ("X", "labels y") if X is None else ("y", "samples X")
         raise InvalidInputError(f"test data needs samples and labels, but only {given} were passed; pass {missing} too")
-    samples = as_samples(X)
+    X, y = with_label_column(X, y)
+    samples = as_samples(X, features=model.names)
     model.check_samples(samples)
     if samples.n_samples == 0:
         raise InvalidInputError("X has 0 samples but test data needs at least 1; pass other test data")
@@ -137,6 +139,7 @@ def evaluate_model(
     check_reachable(location_of(samples.handle), "the test samples")
     codes = np.searchsorted(truth.labels, model.classes)
     job = EvaluationJob(model.scorer, codes, len(truth.labels), model.temperature)
-    with progress_bar("scoring", shown=verbose, unit="samples", n_units=samples.n_samples) as progress:
+    bar = progress_bar("scoring", shown=verbose, unit="samples", n_units=samples.n_samples)
+    with named_features(samples.names), bar as progress:
         counts = graphs.evaluate(job, samples.handle, truth.codes, plan, progress)
     return Evaluation(labels=truth.labels, classes=model.classes, counts=counts)

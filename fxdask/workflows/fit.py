@@ -36,6 +36,7 @@ from fxdask.workflows.pool import select_shared
 from fxdask.workflows.selection import assemble_selected, check_usable, log_fallbacks, warn_of_zero_spreads
 from fxdask.workflows.settings import FitSettings
 from fxdask.workflows.staging import in_memory_without_store, needs_staging, probe_for_streaming, stage_in_store
+from fxdask.workflows.tables import named_features
 
 __all__ = ["fit_model"]
 
@@ -63,6 +64,11 @@ class _Fit:
 
 def fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) -> FittedModel:
     """Fit a network, into a store if one is given; an unfinished store is resumed, a finished one is loaded."""
+    with named_features(data.samples.names):
+        return _fit_model(settings, data, options)
+
+
+def _fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) -> FittedModel:
     started = time.perf_counter()
     check_reachable(location_of(data.samples.handle), "the samples")
     plan = plan_model(settings, data, options)

@@ -17,6 +17,7 @@ from fxdask.planning.fit_plan import FitPlan
 from fxdask.tasks.job import FitJob
 from fxdask.workflows.data import Samples
 from fxdask.workflows.settings import FitSettings
+from fxdask.workflows.tables import in_fitted_order
 
 __all__ = ["FittedModel", "TrainingData", "weight_fingerprint"]
 
@@ -79,15 +80,19 @@ class FittedModel:
 
     def check_samples(self, samples: Samples) -> None:
         """Refuse samples with another number of features or other feature names, in scikit-learn's words."""
-        n_features = self.job.plan.n_features
-        if samples.n_features != n_features:
-            raise InvalidInputError(
-                f"X has {samples.n_features} features, "
-                f"but FisherNetworkClassifier is expecting {n_features} features as input"
-            )
         if self.names is not None and samples.names is not None and list(samples.names) != list(self.names):
+            in_fitted_order(list(samples.names), list(self.names))
             raise InvalidInputError(
                 "The feature names should match those that were passed during fit, in the same order"
+            )
+        self.check_n_features(samples.n_features)
+
+    def check_n_features(self, n_features: int) -> None:
+        """Refuse samples with another number of features, in scikit-learn's words."""
+        expected = self.job.plan.n_features
+        if n_features != expected:
+            raise InvalidInputError(
+                f"X has {n_features} features, but FisherNetworkClassifier is expecting {expected} features as input"
             )
 
     def check_weights(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from dask.array import Array as DaskArray
 from numpy.typing import NDArray
 
-from fxdask.errors import FxdaskError, InvalidInputError, StoreExistsError, StoreFormatError
+from fxdask.errors import FxdaskError, InvalidInputError, MemoryPlanError, StoreExistsError, StoreFormatError
 from fxdask.execution import score as graphs
 from fxdask.execution.client import active_client
 from fxdask.execution.resources import measured_resources
@@ -25,18 +25,22 @@ from fxdask.planning.score_plan import SamplesToScore, ScorePlan, plan_scores
 from fxdask.progress import progress_bar
 from fxdask.store.group import check_room, remove_group
 from fxdask.store.lease import Lease, exclusive_lease
+from fxdask.store.parquet import ParquetAddress
+from fxdask.store.score_table import KIND as TABLE
+from fxdask.store.score_table import ScoreTable, score_columns
 from fxdask.store.scores import ScoreStore
 from fxdask.store.sources import fingerprint, is_reachable, rows_per_chunk
 from fxdask.store.transaction import Transaction
-from fxdask.tasks.score import ScoreJob, ScoreSummary
+from fxdask.tasks.score import ScoreJob, ScoreSummary, write_scores
 from fxdask.workflows.data import Samples, checked_length, plain_labels
 from fxdask.workflows.model import FittedModel
+from fxdask.workflows.tables import Ids, named_features
 
 __all__ = ["BatchScores", "ScoreOptions", "TrueLabels", "checked_truth", "planned_ranges", "score_model"]
 
 log = logging.getLogger(__name__)
 
-LARGEST_DASK_CHUNK = 256 * 2**20
+LARGEST_CHUNK = 256 * 2**20
 MOST_UNKNOWN_LABELS = 100
 
 
@@ -98,12 +102,14 @@ class BatchScores:
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """Options of a scoring; only ``likelihood`` changes what is written."""
+    """Options of a scoring; ``likelihood``, ``as_table`` and ``ids`` change what is written."""
 
     memory_limit: Any = None
     overwrite: bool = False
     verbose: bool = False
     likelihood: bool = False
+    as_table: bool = False
+    ids: Ids | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ class _Scoring:
 class _Target:
     """The store that is written, new or resumed, and the plan that matches its chunks."""
 
-    store: ScoreStore
+    store: ScoreStore | ScoreTable
     plan: ScorePlan
     resumable: bool
     """Whether a later call can verify that its samples are the same."""
@@ -146,7 +152,7 @@ def score_model(
     """Label checked samples into a store of labels and scores at ``out``."""
     started = time.perf_counter()
     scoring = _Scoring(model, samples, truth, options)
-    with exclusive_lease(out) as lease:
+    with named_features(samples.names), exclusive_lease(out) as lease:
         target, summary, transaction = _run(scoring, lease)
         transaction.replace()
     if not target.resumed:
@@ -159,7 +165,8 @@ def _run(scoring: _Scoring, lease: Lease) -> tuple[_Target, ScoreSummary, Transa
     """Create or resume the store of this scoring, and score every missing chunk."""
     samples, truth, options = scoring.samples, scoring.truth, scoring.options
     job_digest, resumable = _job_digest(scoring)
-    transaction = Transaction.beside(lease, "scores", job_digest, overwrite=options.overwrite)
+    kind = TABLE if options.as_table else "scores"
+    transaction = Transaction.beside(lease, kind, job_digest, overwrite=options.overwrite)
     plan = planned_ranges(samples, scoring.model.scorer, options.memory_limit)
     target = _create_or_resume(transaction, scoring, plan, job_digest, resumable=resumable)
     store = target.store
@@ -167,8 +174,11 @@ def _run(scoring: _Scoring, lease: Lease) -> tuple[_Target, ScoreSummary, Transa
     check_reachable(store.url, "the scores")
     try:
         with progress_bar("scoring", shown=options.verbose, unit="samples", n_units=samples.n_samples) as progress:
-            codes = None if truth is None else truth.codes
-            summary = graphs.score(_score_job(scoring, target), samples.handle, target.plan, codes, progress)
+            codes, job = None if truth is None else truth.codes, _score_job(scoring, target)
+            summary = graphs.score(job, samples.handle, target.plan, codes, progress)
+            if options.as_table and not target.plan.n_tasks:
+                # One file without rows, because only a file can say which columns the table has.
+                write_scores(job, 0, 0, np.empty((0, len(scoring.model.classes))))
         lease.check_held()
         store.finish(
             accuracy=_accuracy(summary),
@@ -193,6 +203,8 @@ def _score_job(scoring: _Scoring, target: _Target) -> ScoreJob:
         n_labels=len(scoring.labels),
         likelihood=scoring.options.likelihood,
         chunks_may_exist=target.resumed or not local,
+        as_table=scoring.options.as_table,
+        ids=None if scoring.options.ids is None else scoring.options.ids.source,
     )
 
 
@@ -257,28 +269,48 @@ def checked_truth(y: NDArray, n_samples: int, classes: NDArray) -> TrueLabels:
 
 def planned_ranges(samples: Samples, scorer: Scorer, memory_limit: Any) -> ScorePlan:
     """Plan row ranges of whole chunks that fit into the memory of the processes."""
-    handle, whole = samples.handle, 0
+    handle = samples.handle
+    local = isinstance(handle, np.ndarray) or active_client() is None
+    resources = measured_resources(memory_limit, local=local)
+
+    def plan(to_score: SamplesToScore) -> ScorePlan:
+        return plan_scores(to_score, len(scorer.parameters.nodes), scorer.n_used, scorer.n_classes, resources)
+
+    to_score = _samples_to_score(samples, widened=scorer.parameters.preprocessing.normalize is not None)
+    try:
+        return plan(to_score)
+    except MemoryPlanError:
+        if not to_score.decoded_bytes:
+            raise
+        # Ranges of whole row groups are only faster: shorter ones need less memory.
+        return plan(replace(to_score, rows_per_chunk=0))
+
+
+def _samples_to_score(samples: Samples, *, widened: bool) -> SamplesToScore:
+    """Size, type and chunks of the samples, for the plan."""
+    handle, whole, decoded = samples.handle, 0, 0
     if isinstance(handle, DaskArray):
         chunk, copies = _uniform_rows(handle), 2
         whole = int(np.prod([max(lengths, default=0) for lengths in handle.chunks])) * samples.dtype.itemsize
     elif isinstance(handle, np.ndarray):
         chunk, copies = 0, 0
+    elif isinstance(handle, ParquetAddress):
+        chunk, copies, decoded = min(rows_per_chunk(handle), samples.n_samples), 1, handle.decoded_bytes
+        if chunk * samples.n_features * samples.dtype.itemsize > LARGEST_CHUNK:
+            chunk = 0
     else:
         chunk = min(rows_per_chunk(handle), samples.n_samples)
         copies = 2 if chunk else 1
-    normalized = scorer.parameters.preprocessing.normalize is not None
-    to_score = SamplesToScore(
+    return SamplesToScore(
         n_samples=samples.n_samples,
         n_features=samples.n_features,
         itemsize=samples.dtype.itemsize,
         rows_per_chunk=chunk,
         copies=copies,
         chunk_bytes=whole,
-        widened=normalized or not np.can_cast(samples.dtype, np.float32),
+        decoded_bytes=decoded,
+        widened=widened or not np.can_cast(samples.dtype, np.float32),
     )
-    local = isinstance(handle, np.ndarray) or active_client() is None
-    resources = measured_resources(memory_limit, local=local)
-    return plan_scores(to_score, len(scorer.parameters.nodes), scorer.n_used, scorer.n_classes, resources)
 
 
 def _uniform_rows(array: DaskArray) -> int:
@@ -286,7 +318,7 @@ def _uniform_rows(array: DaskArray) -> int:
     rows = array.chunks[0]
     first = rows[0] if rows else 0
     uniform = first > 0 and all(length == first for length in rows[:-1]) and rows[-1] <= first
-    return first if uniform and first * array.shape[1] * array.dtype.itemsize <= LARGEST_DASK_CHUNK else 0
+    return first if uniform and first * array.shape[1] * array.dtype.itemsize <= LARGEST_CHUNK else 0
 
 
 def _job_digest(scoring: _Scoring) -> tuple[str, bool]:
@@ -305,6 +337,8 @@ def _job_digest(scoring: _Scoring) -> tuple[str, bool]:
     if scoring.options.likelihood:
         # Only then, so that unfinished scores of an earlier fxdask are still the same job.
         facts["likelihood"] = True
+    if scoring.options.as_table:
+        facts["table"] = _table_columns(scoring)
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest(), True
 
 
@@ -319,6 +353,10 @@ def _create_or_resume(
     likelihood = scoring.options.likelihood
     check_room(url, n_samples * (8 * (len(model.classes) + likelihood) + model.classes.dtype.itemsize))
     facts = {"job": job_digest, "classes": model.classes.tolist(), "model": model.job.store}
+    store: ScoreStore | ScoreTable
+    if scoring.options.as_table:
+        store = ScoreTable.create(url, facts | _table_facts(scoring, plan))
+        return _Target(store, plan, resumable=resumable, resumed=False)
     try:
         store = ScoreStore.create(url, n_samples, plan.rows_per_task, model.classes, facts, likelihood=likelihood)
     except BaseException:
@@ -327,15 +365,36 @@ def _create_or_resume(
     return _Target(store, plan, resumable=resumable, resumed=False)
 
 
+def _table_columns(scoring: _Scoring) -> list[str]:
+    options = scoring.options
+    ids = [] if options.ids is None else list(options.ids.names)
+    return score_columns(scoring.model.classes, ids, likelihood=options.likelihood)
+
+
+def _table_facts(scoring: _Scoring, plan: ScorePlan) -> dict[str, Any]:
+    """What the header of a score table says besides its job, classes and model."""
+    return {
+        "network": scoring.model.scorer.digest(),
+        "n_samples": scoring.samples.n_samples,
+        "rows_per_file": plan.rows_per_task,
+        "columns": _table_columns(scoring),
+    }
+
+
 def _resumed(transaction: Transaction, plan: ScorePlan) -> _Target | None:
     """The unfinished store of the same job, or None if it is missing, damaged or of other chunks than the plan."""
     if transaction.header is None:
         return None
-    stored_plan = plan.with_rows(transaction.header.get("rows_per_chunk"))
+    as_table = transaction.kind == TABLE
+    stored_plan = plan.with_rows(transaction.header.get("rows_per_file" if as_table else "rows_per_chunk"))
     if stored_plan is None:
         return None
     try:
-        store = ScoreStore.open(transaction.url, "r+", finished=False)
+        store: ScoreStore | ScoreTable
+        if as_table:
+            store = ScoreTable.open(transaction.url, finished=False)
+        else:
+            store = ScoreStore.open(transaction.url, "r+", finished=False)
         log.info("resuming %s, %d of %d chunks are done", transaction.url, store.n_done(), stored_plan.n_tasks)
     except (StoreFormatError, StoreExistsError) as error:
         log.info("starting again: %s", error)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from command_line import run_here
@@ -271,3 +272,26 @@ def test_a_missing_s3_package_is_reported_with_its_install_command():
         assert "s3://bucket/a.npy" in line
         assert "needs a package that is not installed" in line
         assert line.endswith("pip install 'fxdask[s3]'")
+
+
+def test_parquet_is_read_from_and_written_to_the_bucket(bucket, data, local):
+    folder, X, y = data
+    names = list("abcde")
+    frame = pd.DataFrame(X, columns=names).assign(id=np.arange(600), y=y)
+    (folder / "table").mkdir()
+    for part in (0, 1):
+        frame[300 * part : 300 * (part + 1)].to_parquet(folder / "table" / f"{part}.parquet", row_group_size=90)
+    files().put(str(folder / "table"), "bucket/folder/table", recursive=True)
+    train = fxdask.table(f"{bucket}/table", names)
+    clf = FisherNetworkClassifier(n_nodes=120, n_selected=3).fit(train, "y")
+    assert np.array_equal(clf.divergences_, local.divergences_)
+    out = f"{bucket}/scored.parquet"
+    result = fxdask.batch_score(clf, f"{bucket}/table", out, "y", id_columns=["id"])
+    assert result.accuracy == local.score(X, y)
+    scored = pd.read_parquet(out)
+    assert scored["id"].tolist() == frame["id"].tolist()
+    assert scored["label"].tolist() == local.predict(X).tolist()
+    with pytest.raises(StoreExistsError, match="already holds a finished"):
+        fxdask.batch_score(clf, f"{bucket}/table", out)
+    fxdask.batch_score(clf, f"{bucket}/table", out, overwrite=True)
+    assert sorted(contents(out)) == ["_SUCCESS", "_fxdask.json", "scores-00000.parquet"]
