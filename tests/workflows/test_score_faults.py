@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from scoring_runs import PROGRAM, begun, kill_while_scoring, scored, wide_in
+from scoring_runs import PROGRAM, begun, kill_while_scoring, scored
 
 import fxdask
 from fxdask import FisherNetworkClassifier
@@ -27,10 +27,11 @@ from fxdask.store.verify import verify_store
 
 
 @pytest.fixture(scope="module")
-def killed_once(tmp_path_factory):
+def killed_once(wide_once, tmp_path_factory):
     """The files of a killed scoring in the folder ``work``, and a copy of them in ``kept``."""
     folder = tmp_path_factory.mktemp("killed")
-    model, X, y = wide_in(folder / "work")
+    whole, model, X, y = wide_once
+    shutil.copytree(whole, folder / "work")
     kill_while_scoring(folder / "work")
     shutil.copytree(folder / "work", folder / "kept")
     return folder, model, X, y
