@@ -1,7 +1,9 @@
 import argparse
 import contextlib
+import copy
 import ctypes
 import random
+import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -13,10 +15,14 @@ from scoring_runs import wide_in
 
 from fxdask.planning import score_plan
 
-settings.register_profile(
-    "project", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
-settings.load_profile("project")
+for profile, n_examples in (("short", 20), ("full", 50)):
+    settings.register_profile(
+        profile,
+        deadline=None,
+        max_examples=n_examples,
+        suppress_health_check=[HealthCheck.too_slow],
+        print_blob=True,
+    )
 
 # glibc keeps up to 64 MiB of freed memory for each thread, so a process that runs all tests would grow to 1.2 GiB.
 M_TRIM_THRESHOLD = -1
@@ -43,11 +49,20 @@ def three_blobs():
     return X, np.array(["ash", "birch", "cedar"])[codes]
 
 
+@pytest.fixture(scope="session")
+def wide_once(tmp_path_factory):
+    """The files of ``wide``, which are copied for each test."""
+    folder = tmp_path_factory.mktemp("wide")
+    return folder, *wide_in(folder)
+
+
 @pytest.fixture
-def wide(tmp_path, monkeypatch):
-    """A model, and a test set of 40 chunks, each scored by its own task."""
+def wide(wide_once, tmp_path, monkeypatch):
+    """A model, and a test set of 40 chunks, each scored by its own task; both are also files in ``tmp_path``."""
     monkeypatch.setattr(score_plan, "BYTES_PER_TASK", 1)
-    return wide_in(tmp_path)
+    folder, model, X, y = wide_once
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    return copy.copy(model), X, y  # a copy, because tests set parameters of the model
 
 
 @pytest.fixture
@@ -62,12 +77,17 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(folder)], check=True)
 
 
+def pytest_configure(config):
+    """Choose how many examples Hypothesis tries, before test files that ask for a share of them are imported."""
+    settings.load_profile("full" if config.getoption("--full") else "short")
+
+
 def pytest_addoption(parser):
     parser.addoption("--cluster", action="store_true", help="run only the cluster tests, and list their groups")
     parser.addoption(
         "--full",
         action="store_true",
-        help="run the long tests too, such as twenty seeds of jobs whose workers are killed",
+        help="run the long tests too, such as twenty seeds of jobs whose workers are killed, and more examples",
     )
     parser.addoption(
         "--order",

@@ -18,14 +18,17 @@ from command_line import run_here
 import fxdask
 
 
+def samples_in(folder, X, y):
+    np.save(folder / "X.npy", X[:160])
+    np.save(folder / "y.npy", y[:160])
+    zarr.create_array(folder / "test.zarr", data=X[160:], chunks=(30, 6))
+    np.save(folder / "truth.npy", y[160:])
+    return folder
+
+
 @pytest.fixture
 def folder(two_blobs, tmp_path):
-    X, y = two_blobs
-    np.save(tmp_path / "X.npy", X[:160])
-    np.save(tmp_path / "y.npy", y[:160])
-    zarr.create_array(tmp_path / "test.zarr", data=X[160:], chunks=(30, 6))
-    np.save(tmp_path / "truth.npy", y[160:])
-    return tmp_path
+    return samples_in(tmp_path, *two_blobs)
 
 
 def run_apart(folder, *arguments):
@@ -39,13 +42,20 @@ def run_apart(folder, *arguments):
     )
 
 
+@pytest.fixture(scope="module")
+def fitted_apart(two_blobs, tmp_path_factory):
+    """A folder with a model that a separate process fitted with --quiet, and what that process printed."""
+    folder = samples_in(tmp_path_factory.mktemp("apart"), *two_blobs)
+    words = ("--normalize", "feature", "--bandwidth", "scott", "--combine", "sum", "--selection", "top")
+    return folder, run_apart(folder, *FIT, *words, "--json", "--quiet")
+
+
 FIT = ("fit", "X.npy", "y.npy", "model.zarr", "--nodes", 200, "--selected", 4)
 
 
-def test_fit_score_and_info_agree_with_python(folder, two_blobs):
+def test_fit_score_and_info_agree_with_python(fitted_apart, two_blobs):
     X, y = two_blobs
-    words = ("--normalize", "feature", "--bandwidth", "scott", "--combine", "sum", "--selection", "top")
-    fitted = run_apart(folder, *FIT, *words, "--json")
+    folder, fitted = fitted_apart
     assert fitted.returncode == 0, fitted.stderr
     facts = json.loads(fitted.stdout)
     assert set(facts) == {
@@ -216,10 +226,11 @@ def test_another_fit_needs_the_overwrite_option(folder):
     assert fxdask.load(folder / "model.zarr").seed_ == 5
 
 
-def test_verbose_logs_and_quiet_does_not(folder):
-    silent = run_apart(folder, *FIT, "--quiet")
+def test_verbose_logs_and_quiet_does_not(folder, fitted_apart):
+    _, silent = fitted_apart
+    assert silent.returncode == 0
     assert silent.stderr == ""
-    verbose = run_here(folder, *FIT, "--overwrite", "--quiet", "--verbose")
+    verbose = run_here(folder, *FIT, "--quiet", "--verbose")
     assert "fxdask.workflows.fit: fitting 200 nodes in 1 blocks" in verbose.stderr
 
 

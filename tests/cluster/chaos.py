@@ -12,7 +12,7 @@ from distributed import Client
 
 
 class Killer(threading.Thread):
-    """Kills a worker that runs a task about every two seconds, at most ``at_most`` times; a seed makes the choices."""
+    """Kills a worker that runs a task about every ``seconds``, at most ``at_most`` times; a seed makes the choices."""
 
     def __init__(self, address, seed, seconds=2.0, at_most=math.inf):
         super().__init__(daemon=True)

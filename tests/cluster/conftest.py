@@ -66,6 +66,30 @@ def dask_processes(folder, n_workers=2, certificates=None, security=None, before
             process.wait()
 
 
+SLOW_TASKS = """
+import time
+from fxdask.tasks import columns, score
+
+def slow(function):
+    def waits(*arguments):
+        time.sleep({seconds})
+        return function(*arguments)
+    return waits
+
+columns.weight_block, score.read_pieces = slow(columns.weight_block), slow(score.read_pieces)
+"""
+
+
+def slow_tasks(folder, seconds):
+    """The environment of workers that wait in every task, so that a job can be disturbed but needs little work.
+
+    A worker that its nanny restarts waits too.
+    """
+    file = folder / "slow_tasks.py"
+    file.write_text(SLOW_TASKS.format(seconds=seconds))
+    return {"DASK_DISTRIBUTED__WORKER__PRELOAD": str(file)}
+
+
 def _wait_for(file):
     for _ in range(600):
         if file.exists() and file.stat().st_size:

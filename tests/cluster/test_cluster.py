@@ -184,7 +184,7 @@ def test_a_failed_fit_does_not_cancel_other_work_of_the_client(client, tmp_path)
 
 def test_an_interrupted_fit_does_not_cancel_other_work_of_the_client(client, tmp_path):
     kept = client.persist(da.ones((200, 4), chunks=(20, 4)) + 1)
-    clf = FisherNetworkClassifier(40_000, 2, nodes_per_block=100, store=tmp_path / "m.zarr", verbose=True)
+    clf = FisherNetworkClassifier(10_000, 2, nodes_per_block=100, store=tmp_path / "m.zarr", verbose=True)
     np.save(tmp_path / "X.npy", X)
 
     def interrupt_once_some_blocks_are_done():
@@ -221,6 +221,7 @@ def test_a_fit_inside_a_task_does_not_wait_for_its_own_cluster(client, reference
     assert np.array_equal(client.submit(inside, X, Y).result(timeout=120), reference[0].divergences_)
 
 
+@pytest.mark.full
 def test_workers_with_two_blas_threads_write_the_same_bytes(reference, tmp_path):
     with dask_processes(tmp_path, OPENBLAS_NUM_THREADS="2") as address, Client(address) as client:
         threads = client.run(lambda: os.environ["OPENBLAS_NUM_THREADS"])

@@ -15,10 +15,11 @@ from distributed import Client
 
 from fxdask import FisherNetworkClassifier
 
-from .conftest import dask_processes
+from .conftest import dask_processes, slow_tasks
 
-N_BLOCKS, PER_BLOCK = 24, 384
-N_SAMPLES = 8_000
+N_BLOCKS, PER_BLOCK = 24, 50
+N_SAMPLES = 1_000
+SECONDS_PER_BLOCK = 0.2
 WORKERS = 2
 
 # The command line with a shorter time limit for connecting to a scheduler.
@@ -31,9 +32,16 @@ main()
 
 
 @pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cluster")
+    with dask_processes(folder, WORKERS, **slow_tasks(folder, SECONDS_PER_BLOCK)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    X = np.random.default_rng(0).standard_normal((N_SAMPLES, 200), dtype=np.float32)
+    X = np.random.default_rng(0).standard_normal((N_SAMPLES, 20), dtype=np.float32)
     X[::2] *= 1.2
     np.save(folder / "X.npy", X)
     np.save(folder / "y.npy", np.arange(N_SAMPLES) % 2)
@@ -136,7 +144,8 @@ def test_the_same_call_resumes_after_a_signal(data, undisturbed, address, tmp_pa
 def test_the_same_call_resumes_after_the_scheduler_was_killed(data, undisturbed, address, tmp_path, share):
     store = tmp_path / "model.zarr"
     (tmp_path / "killed").mkdir()
-    with dask_processes(tmp_path / "killed", WORKERS) as killed:
+    environment = slow_tasks(tmp_path / "killed", SECONDS_PER_BLOCK)
+    with dask_processes(tmp_path / "killed", 1, **environment) as killed:
         run = start(data, store, killed, program=("-c", SHORT_TIME_TO_CONNECT))
         wait_for_marks(store, int(share * N_BLOCKS), run)
         os.kill(scheduler_of(killed), signal.SIGKILL)

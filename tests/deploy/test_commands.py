@@ -31,9 +31,9 @@ def parsed(words):
         "cluster.py": script("ssh/cluster.py").main,
     }[rest.pop(0) if program == "dask" else program]
     if isinstance(command, click.Group):
-        name = rest.pop(0)
-        assert name in command.commands, name
-        command = command.commands[name]
+        name, group = rest.pop(0), command
+        command = group.get_command(click.Context(group), name)
+        assert command is not None, name
     context = command.make_context("words", rest)
     # Dask's commands take what they do not know for an address, or for words of a preloaded module.
     unknown = [context.params.get("scheduler") or "", *context.params.get("preload_argv", ())]

@@ -33,7 +33,7 @@ def test_scikit_learn_conventions(estimator, check):
 # Against the oracle
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     seed=st.integers(0, 10_000),
     n_classes=st.integers(2, 3),
@@ -118,7 +118,7 @@ def test_the_extended_criterion_separates_classes_of_equal_means():
 # Independence of blocks, chunks and input types
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     seed=st.integers(0, 100),
     nodes=st.integers(3, 900),

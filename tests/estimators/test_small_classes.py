@@ -19,7 +19,7 @@ def few_of_each(load, per_class, seed):
     return X[train], y[train], X[test], y[test]
 
 
-@pytest.mark.parametrize("per_class", [2, 3, 5])
+@pytest.mark.parametrize("per_class", [2, pytest.param(3, marks=pytest.mark.full), 5])
 def test_accuracy_is_near_that_of_shrunk_linear_discriminants(per_class):
     ours, others, unshrunk = [], [], []
     for load in (load_wine, load_digits):

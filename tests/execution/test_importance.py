@@ -24,7 +24,7 @@ def test_ranges_are_whole_draws_of_bounded_size(n_features, n_classes):
     assert few <= max(2**22 // (8 * n_classes), 6 * n_classes)
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     seed=st.integers(0, 2**32),
     n_nodes=st.integers(1, 300),

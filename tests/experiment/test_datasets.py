@@ -1,14 +1,12 @@
 """The experiment's data: valid and damaged IDX files, OpenML and scikit-learn."""
 
 import gzip
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from command_line import run_here
 from idx_files import idx_bytes, write_idx_folder
 
 from fxdask.errors import DataUnavailableError, InvalidInputError
@@ -144,17 +142,11 @@ def test_openml_has_the_training_images_first():
     assert found.image_shape == (2, 2)
 
 
-def test_without_a_network_the_error_names_the_remedy(tmp_path):
-    closed_port = "http://127.0.0.1:9"
-    network = {"https_proxy": closed_port, "http_proxy": closed_port}
-    run = subprocess.run(
-        [sys.executable, "-m", "fxdask", "reproduce", "mnist"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env=os.environ | network | {"SCIKIT_LEARN_DATA": str(tmp_path / "cache")},
-    )
+def test_without_a_network_the_error_names_the_remedy(tmp_path, monkeypatch):
+    for name in ("https_proxy", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")  # a closed port
+    monkeypatch.setenv("SCIKIT_LEARN_DATA", str(tmp_path / "cache"))
+    run = run_here(tmp_path, "reproduce", "mnist")
     assert run.returncode == 1
     assert "MNIST is not in scikit-learn's cache and cannot be downloaded from openml.org" in run.stderr
     assert "pass a folder with train-images-idx3-ubyte" in run.stderr

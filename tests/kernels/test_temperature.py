@@ -26,7 +26,7 @@ def drawn_scores(seed, n_samples, n_classes, size):
     return scores, codes
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     seed=st.integers(0, 9999),
     n_samples=st.integers(1, 20),

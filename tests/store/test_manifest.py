@@ -77,7 +77,7 @@ def test_every_flipped_bit_is_detected(model, copied, pytestconfig):
     rng = np.random.default_rng(1)
     refused = 0
     # One bit in every file, so that small files are included, and others chosen by byte.
-    n_by_byte = 300 if pytestconfig.getoption("--full") else 50
+    n_by_byte = 300 if pytestconfig.getoption("--full") else 12
     chosen = [*range(len(all_files)), *rng.choice(len(sizes), n_by_byte, p=sizes / sizes.sum())]
     for index in chosen:
         file = all_files[index]

@@ -154,14 +154,17 @@ def test_an_interrupted_fit_resumes(two_blobs, tmp_path, monkeypatch, lazy):
 
 
 def test_a_killed_fit_resumes(tmp_path):
-    """A separate process gets SIGKILL after it has marked some of its blocks."""
+    """A separate process gets SIGKILL after it has marked some of its blocks; it waits in every block."""
     program = (
-        "import sys, numpy as np, fxdask\n"
+        "import sys, time, numpy as np, fxdask\n"
+        "from fxdask.tasks import columns\n"
+        "drawn = columns.weight_block\n"
+        "columns.weight_block = lambda *arguments: (time.sleep(0.05), drawn(*arguments))[1]\n"
         "X = np.load(sys.argv[1])\n"
-        "clf = fxdask.FisherNetworkClassifier(20_000, 5, store=sys.argv[2], nodes_per_block=200)\n"
+        "clf = fxdask.FisherNetworkClassifier(3_000, 5, store=sys.argv[2], nodes_per_block=50)\n"
         "clf.fit(X, np.arange(len(X)) % 2)\n"
     )
-    X = np.random.default_rng(0).standard_normal((2_000, 50)).astype(np.float32)
+    X = np.random.default_rng(0).standard_normal((500, 50)).astype(np.float32)
     np.save(tmp_path / "X.npy", X)
     store = tmp_path / "killed.zarr"
     process = subprocess.Popen([sys.executable, "-c", program, tmp_path / "X.npy", store])
@@ -170,10 +173,10 @@ def test_a_killed_fit_resumes(tmp_path):
         time.sleep(0.01)
     process.kill()
     process.wait()
-    parameters = {"n_nodes": 20_000, "n_selected": 5, "nodes_per_block": 200}
-    resumed = FisherNetworkClassifier(**parameters, store=store).fit(X, np.arange(2_000) % 2)
-    assert 10 <= resumed.fit_info_["n_blocks_resumed"] < 100
-    FisherNetworkClassifier(**parameters, store=tmp_path / "whole.zarr").fit(X, np.arange(2_000) % 2)
+    parameters = {"n_nodes": 3_000, "n_selected": 5, "nodes_per_block": 50}
+    resumed = FisherNetworkClassifier(**parameters, store=store).fit(X, np.arange(500) % 2)
+    assert 10 <= resumed.fit_info_["n_blocks_resumed"] < 60
+    FisherNetworkClassifier(**parameters, store=tmp_path / "whole.zarr").fit(X, np.arange(500) % 2)
     finished = {name: content for name, content in chunk_files(store).items() if ".partial" not in name}
     assert finished == chunk_files(tmp_path / "whole.zarr")
 

@@ -29,9 +29,14 @@ from fxdask.store import model
 from fxdask.store.group import begin_group
 
 
-def test_samples_with_nan_do_not_change_an_earlier_model(tmp_path):
-    store = tmp_path / "model.zarr"
-    fit(store=store)
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A finished model, of which tests change copies."""
+    return Path(fit(store=tmp_path_factory.mktemp("original") / "model.zarr").store_)
+
+
+def test_samples_with_nan_do_not_change_an_earlier_model(original, tmp_path):
+    store = shutil.copytree(original, tmp_path / "model.zarr")
     before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
     for overwrite in (False, True):
         with pytest.raises(InvalidInputError, match="NaN"):
@@ -97,9 +102,8 @@ def test_an_earlier_model_stays_until_the_new_one_is_finished(tmp_path):
     ],
 )
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_store_of_another_job_is_replaced_only_with_overwrite(changed, message, finished, tmp_path):
-    store = tmp_path / "model.zarr"
-    fit(store=store)
+def test_a_store_of_another_job_is_replaced_only_with_overwrite(original, changed, message, finished, tmp_path):
+    store = shutil.copytree(original, tmp_path / "model.zarr")
     if not finished:
         unfinish(store)
     with pytest.raises(StoreExistsError) as error:
@@ -110,18 +114,16 @@ def test_a_store_of_another_job_is_replaced_only_with_overwrite(changed, message
     assert np.array_equal(fxdask.load(store).predict(X), fit(**changed).predict(X))
 
 
-def test_a_store_of_an_older_format_is_refused(tmp_path):
-    store = tmp_path / "model.zarr"
-    fit(store=store)
+def test_a_store_of_an_older_format_is_refused(original, tmp_path):
+    store = shutil.copytree(original, tmp_path / "model.zarr")
     opened = zarr.open_group(store)
     opened.attrs["fxdask"] = {**opened.attrs["fxdask"], "format": 1}
     with pytest.raises(StoreFormatError, match="has store format 1 but this fxdask reads formats 6, 7 and 8; fit"):
         fxdask.load(store)
 
 
-def test_a_store_of_a_newer_format_is_refused(tmp_path):
-    store = tmp_path / "model.zarr"
-    fit(store=store)
+def test_a_store_of_a_newer_format_is_refused(original, tmp_path):
+    store = shutil.copytree(original, tmp_path / "model.zarr")
     opened = zarr.open_group(store)
     opened.attrs["fxdask"] = {**opened.attrs["fxdask"], "format": 99}
     for call in (
@@ -208,24 +210,22 @@ def test_scores_and_models_do_not_replace_each_other(tmp_path):
     fxdask.batch_score(clf, X, tmp_path / "out.zarr", overwrite=True)
 
 
-def test_an_unfinished_store_does_not_load(tmp_path):
-    fit(store=tmp_path / "model.zarr")
+def test_an_unfinished_store_does_not_load(original, tmp_path):
+    shutil.copytree(original, tmp_path / "model.zarr")
     unfinish(tmp_path / "model.zarr")
     with pytest.raises(StoreUnfinishedError, match="is unfinished; run the same call again"):
         fxdask.load(tmp_path / "model.zarr")
 
 
-def test_a_missing_chunk_is_an_error_not_zeros(tmp_path):
-    store = tmp_path / "model.zarr"
-    fit(store=store)
+def test_a_missing_chunk_is_an_error_not_zeros(original, tmp_path):
+    store = shutil.copytree(original, tmp_path / "model.zarr")
     (store / "selected" / "weights" / "c" / "0" / "0").unlink()
     with pytest.raises(StoreFormatError, match="damaged: selected/weights/c/0/0 is missing"):
         fxdask.load(store)
 
 
-def test_resuming_refuses_another_weight_fingerprint(tmp_path):
-    store = tmp_path / "model.zarr"
-    fit(store=store)
+def test_resuming_refuses_another_weight_fingerprint(original, tmp_path):
+    store = shutil.copytree(original, tmp_path / "model.zarr")
     unfinish(store)
     fingerprint = zarr.open_group(store)["canaries"]
     fingerprint[:] = fingerprint[:] + 1
@@ -283,9 +283,8 @@ def test_a_loaded_model_refuses_another_weight_fingerprint(tmp_path):
             call()
 
 
-def test_overwriting_keeps_folders_beside_the_store(tmp_path):
-    store, out = tmp_path / "m", tmp_path / "o"
-    fit(store=store)
+def test_overwriting_keeps_folders_beside_the_store(original, tmp_path):
+    store, out = shutil.copytree(original, tmp_path / "m"), tmp_path / "o"
     fxdask.batch_score(store, X, out)
     for name in ("m.old", "m.next", "o.old", "o.next"):
         (tmp_path / name).mkdir()
@@ -298,8 +297,8 @@ def test_overwriting_keeps_folders_beside_the_store(tmp_path):
         assert (tmp_path / name / "thesis.tex").read_text() == name
 
 
-def test_a_store_with_foreign_files_is_not_replaced(tmp_path):
-    fit(store=tmp_path / "m")
+def test_a_store_with_foreign_files_is_not_replaced(original, tmp_path):
+    shutil.copytree(original, tmp_path / "m")
     (tmp_path / "m" / "notes.txt").write_text("mine")
     with pytest.raises(StoreExistsError, match="holds notes.txt, which fxdask did not write"):
         fit(store=tmp_path / "m", overwrite=True, n_nodes=60)
@@ -316,9 +315,8 @@ def test_overwriting_through_a_link_keeps_the_link(tmp_path):
     assert (tmp_path / "link").is_symlink()
 
 
-def test_an_overwrite_interrupted_between_its_renames_is_completed_by_the_same_call(tmp_path, monkeypatch):
-    store = tmp_path / "m"
-    fit(store=store)
+def test_an_overwrite_interrupted_between_its_renames_is_completed_by_the_same_call(original, tmp_path, monkeypatch):
+    store = shutil.copytree(original, tmp_path / "m")
     rename = Path.rename
     calls = []
 
@@ -349,9 +347,8 @@ def test_a_failed_scoring_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["selected/weights", "labels", "priors", "statistics"])
-def test_the_error_about_a_flipped_bit_names_its_array(name, tmp_path):
-    store = tmp_path / "m"
-    fit(store=store)
+def test_the_error_about_a_flipped_bit_names_its_array(original, name, tmp_path):
+    store = shutil.copytree(original, tmp_path / "m")
     chunk = next(path for path in (store / name).rglob("*") if path.is_file() and path.name != "zarr.json")
     content = bytearray(chunk.read_bytes())
     content[3] ^= 4
@@ -370,9 +367,8 @@ def test_the_error_about_a_flipped_bit_names_its_array(name, tmp_path):
         ("statistics", {"shape": [4, 2, 49]}),
     ],
 )
-def test_arrays_that_contradict_the_header_are_refused(name, change, tmp_path):
-    store = tmp_path / "m"
-    fit(store=store)
+def test_arrays_that_contradict_the_header_are_refused(original, name, change, tmp_path):
+    store = shutil.copytree(original, tmp_path / "m")
     metadata = store / name / "zarr.json"
     metadata.write_text(json.dumps({**json.loads(metadata.read_text()), **change}))
     with pytest.raises(StoreFormatError, match=f"damaged: {name}/zarr.json "):
@@ -394,9 +390,8 @@ def test_arrays_that_contradict_the_header_are_refused(name, change, tmp_path):
         ("largest", "x"),
     ],
 )
-def test_headers_with_wrong_types_are_refused(key, value, tmp_path):
-    store = tmp_path / "m"
-    fit(store=store)
+def test_headers_with_wrong_types_are_refused(original, key, value, tmp_path):
+    store = shutil.copytree(original, tmp_path / "m")
     opened = zarr.open_group(store)
     opened.attrs["fxdask"] = {**opened.attrs["fxdask"], key: value}
     with pytest.raises(StoreFormatError, match="damaged") as error:

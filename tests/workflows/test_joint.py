@@ -78,7 +78,7 @@ def test_the_learned_correlations_equal_the_oracle(data, reference):
         assert network.learned["shrinkage"][k] == pytest.approx(shrinkage, rel=1e-9)
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     nodes_per_block=st.integers(1, N_NODES),
     threads=st.integers(1, 4),

@@ -54,7 +54,7 @@ def split(patch, candidates_per_task, samples_per_sum=N_SAMPLES, samples_per_chu
     patch.setattr(pool_plan, "MOST_SCORE_CHUNKS", N_SAMPLES)
 
 
-@settings(max_examples=15)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(
     candidates_per_task=st.integers(1, N_NODES),
     samples_per_sum=st.integers(1, N_SAMPLES),

@@ -8,12 +8,13 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import count
 
 import dask.array as da
 import numpy as np
 import pytest
 import zarr
-from scoring_runs import PROGRAM, begun, kill_while_scoring, scored, wide_in
+from scoring_runs import PROGRAM, begun, kill_while_scoring, scored
 
 import fxdask
 from fxdask import FisherNetworkClassifier
@@ -26,10 +27,11 @@ from fxdask.store.verify import verify_store
 
 
 @pytest.fixture(scope="module")
-def killed_once(tmp_path_factory):
+def killed_once(wide_once, tmp_path_factory):
     """The files of a killed scoring in the folder ``work``, and a copy of them in ``kept``."""
     folder = tmp_path_factory.mktemp("killed")
-    model, X, y = wide_in(folder / "work")
+    whole, model, X, y = wide_once
+    shutil.copytree(whole, folder / "work")
     kill_while_scoring(folder / "work")
     shutil.copytree(folder / "work", folder / "kept")
     return folder, model, X, y
@@ -115,11 +117,11 @@ def test_damaged_unfinished_scores_are_scored_again(killed, kind):
 
 def interrupt_after(n_chunks, call):
     """Call a scoring, and interrupt it after it has written some chunks."""
-    write, written = ScoreStore.write, []
+    write, counter = ScoreStore.write, count(1)
 
     def stopped(*arguments):
-        written.append(write(*arguments))
-        if len(written) == n_chunks:
+        write(*arguments)
+        if next(counter) == n_chunks:  # one step, so that exactly one of several threads gets this number
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
@@ -147,7 +149,8 @@ def test_an_interrupted_scoring_with_likelihoods_is_resumed(wide, fault, tmp_pat
     if fault == "lost":
         written[0].unlink()
     elif fault == "damaged":
-        written[0].write_bytes(written[0].read_bytes()[:-1] + b"?")
+        *start, last = written[0].read_bytes()
+        written[0].write_bytes(bytes([*start, last ^ 1]))
     elif fault == "swapped":
         swap(chunks)
     spoilt = {"none": 0, "lost": 1, "damaged": 1, "swapped": 2}[fault]

@@ -139,13 +139,13 @@ def _bin_moments(
 
 @cache
 def _compiled_bin_moments() -> Callable[..., None]:
-    """:func:`_bin_moments` compiled to machine code on first use, which takes about a second.
+    """:func:`_bin_moments` compiled to machine code on first use; later processes read it from a file.
 
     NumPy calls on whole arrays take three times as long, and a second thread gains little, because
     threads wait for the GIL between the calls. The compiler needs 60 MiB of memory, so it is
     imported only here.
     """
-    return import_module("numba").njit(nogil=True)(_bin_moments)
+    return import_module("numba").njit(nogil=True, cache=True)(_bin_moments)
 
 
 def _transformed(moments: NDArray[np.float64]) -> NDArray[np.float64]:

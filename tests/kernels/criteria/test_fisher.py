@@ -6,7 +6,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.stats import norm
 
 from fxdask.kernels.criteria import fisher
 from fxdask.kernels.criteria.base import Measurements
@@ -65,6 +64,11 @@ def test_scores_equal_those_of_one_pair_after_another_bit_by_bit(shape, zeros, l
             assert got.tobytes() == oracles.pairwise_scores(location, spread, prior, tolerance, criterion).tobytes()
 
 
+def normal(x, location, spread):
+    """The density of a normal distribution; that of SciPy takes a hundred times as long for one point."""
+    return math.exp(-(((x - location) / spread) ** 2) / 2) / (spread * math.sqrt(2 * math.pi))
+
+
 @given(mu_0=st.floats(-3, 3), mu_1=st.floats(-3, 3), s_0=st.floats(0.2, 3), s_1=st.floats(0.2, 3), p_0=priors)
 def test_the_sign_agrees_with_numerical_integration_of_assumption_2(mu_0, mu_1, s_0, s_1, p_0):
     """P_k E_k[p(x|C_k)] > P_j E_k[p(x|C_j)], with the expectations integrated numerically."""
@@ -73,7 +77,7 @@ def test_the_sign_agrees_with_numerical_integration_of_assumption_2(mu_0, mu_1, 
     for k in (0, 1):
 
         def expectation(j, k=k):
-            product = lambda x: norm.pdf(x, mu[k], s[k]) * norm.pdf(x, mu[j], s[j])  # noqa: E731
+            product = lambda x: normal(x, mu[k], s[k]) * normal(x, mu[j], s[j])  # noqa: E731
             return quad(product, mu[k] - 12 * s[k], mu[k] + 12 * s[k], points=[mu[k]], limit=200)[0]
 
         own, other = p[k] * expectation(k), p[1 - k] * expectation(1 - k)
