@@ -582,3 +582,95 @@ def automatic_normalization(X):
     """(sample, feature) -> "feature" if one feature's scale is more than ten times the median of those above 0."""
     scales = [scale for scale in map(scale_without_outliers, np.transpose(X)) if scale > 0]
     return "feature" if scales and max(scales) > 10 * median(scales) else None
+
+
+def correlation_ratio(values, codes):
+    """(sample,) values and classes -> sqrt(SSB / SST), 0 without variation, and the F of an analysis of variance."""
+    values = [float(v) for v in values]
+    centre = mean(values)
+    classes = [[v for v, code in zip(values, codes, strict=True) if code == k] for k in sorted(set(codes))]
+    total = math.fsum((v - centre) ** 2 for v in values)
+    between = math.fsum(len(own) * (mean(own) - centre) ** 2 for own in classes)
+    within = math.fsum((v - mean(own)) ** 2 for own in classes for v in own)
+    if total == 0:
+        return 0.0, math.nan
+    freedom = (len(values) - len(classes)) / (len(classes) - 1)
+    return math.sqrt(between / total), math.inf if within == 0 else between / within * freedom
+
+
+def distribution_distance(first, second):
+    """Values of two samples -> largest distance of their distribution functions."""
+
+    def below(values, point):
+        return sum(v <= point for v in values) / len(values)
+
+    return max(abs(below(first, point) - below(second, point)) for point in [*first, *second])
+
+
+def nearest_neighbour_information(values, codes, n_neighbours=3):
+    """(sample,) distinct values and classes -> Ross's estimate of the mutual information, by all pairs.
+
+    It is at least 0 and at most the entropy of the classes; samples that are alone in their class are left out.
+    """
+    sizes = {k: codes.count(k) for k in codes}
+    kept = [(v, code) for v, code in zip(values, codes, strict=True) if sizes[code] > 1]
+    n, total = len(kept), 0.0
+    for i, (x, own) in enumerate(kept):
+        k = min(n_neighbours, sizes[own] - 1)
+        radius = sorted(abs(x - v) for j, (v, code) in enumerate(kept) if code == own and j != i)[k - 1]
+        m = sum(abs(x - v) < radius for v, _ in kept)
+        total += _digamma(k) - _digamma(sizes[own]) - _digamma(max(m, 1))
+    entropy = -math.fsum(s / n * math.log(s / n) for s in sizes.values() if s > 1)
+    return min(max(0.0, _digamma(n) + total / n), entropy)
+
+
+def _digamma(m):
+    """Of a whole number: harmonic numbers less Euler's constant."""
+    return math.fsum(1 / i for i in range(1, m)) - 0.5772156649015329
+
+
+def volume_of_overlap(first, second):
+    """Values of two classes -> share of their range that they do not share."""
+    both = min(max(first), max(second)) - max(min(first), min(second))
+    either = max(*first, *second) - min(*first, *second)
+    return 1 - max(0, both) / either if either else 0.0
+
+
+def unshared_area(first, second, width_first, width_second, n_points=20_001):
+    """Values of two classes, bandwidths -> 1 - integral of the smaller density, by a fine sum."""
+    low = min(min(first) - 8 * width_first, min(second) - 8 * width_second)
+    high = max(max(first) + 8 * width_first, max(second) + 8 * width_second)
+    points = np.linspace(low, high, n_points)
+
+    def density(values, width):
+        kernels = [np.exp(-(((points - v) / width) ** 2) / 2) for v in values]
+        return np.sum(kernels, axis=0) / (len(values) * width * math.sqrt(2 * math.pi))
+
+    smaller = np.minimum(density(first, width_first), density(second, width_second))
+    return 1 - float(smaller.sum() * (points[1] - points[0]))
+
+
+def relief(values, codes, anchors, priors, n_neighbours=10):
+    """(sample, column) values, (sample,) classes, rows of the anchors, (class,) priors -> (column,) ReliefF weights."""
+    values = np.asarray(values, dtype=np.float64)
+    low, width = values.min(axis=0), np.ptp(values, axis=0)
+    scaled = (values - low) / np.where(width > 0, width, 1)
+    weights = [0.0] * values.shape[1]
+    for anchor in anchors:
+        for k, prior in enumerate(priors):
+            rows = [row for row in range(len(values)) if codes[row] == k and row != anchor]
+            near = sorted(rows, key=lambda row: (_manhattan(scaled[anchor], scaled[row]), row))[:n_neighbours]
+            factor = -1.0 if k == codes[anchor] else prior / (1 - priors[codes[anchor]])
+            for column in range(len(weights)):
+                for row in near:
+                    difference = abs(scaled[anchor, column] - scaled[row, column])
+                    weights[column] += factor * difference / len(near) / len(anchors)
+    return weights
+
+
+def _manhattan(a, b):
+    """Sum of absolute differences, added in the order of the columns."""
+    total = 0.0
+    for x, y in zip(a, b, strict=True):
+        total += abs(x - y)
+    return total

@@ -22,7 +22,7 @@ from fxdask.experiment.evaluate_pair import PairJob, PairPool, PairResult, PairS
 from fxdask.experiment.results import CRITERIA_COMPARED, Pair
 from fxdask.experiment.shifts import mean_differences, shifted_pair
 from fxdask.experiment.variants import PAPERS_VARIANTS, Variant
-from fxdask.kernels.criteria.base import Measurements
+from fxdask.kernels.criteria.base import Measurements, Need, required
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.selection import NO_NODE, top_nodes
 from fxdask.kernels.statistics import ClassStatistics, node_tolerance
@@ -201,7 +201,7 @@ def score_nodes(measured: SeedStatistics, classes: NDArray, pair: Pair, *, mean_
     codes = (int(np.searchsorted(classes, pair[0])), int(np.searchsorted(classes, pair[1])))
     difference = mean_differences(job.seed, pair, job.plan.n_nodes) if mean_shift else None
     own, shift = shifted_pair(measured.statistics, codes, difference)
-    columns = Measurements(own, EQUAL_PRIORS, measured.tolerance[list(codes)])
+    columns = Measurements(statistics=own, priors=EQUAL_PRIORS, tolerance=measured.tolerance[list(codes)])
     scores = {name: CRITERIA[name].score(columns) for name in CRITERIA_COMPARED}
     return ScoredPair(pair=pair, codes=codes, columns=columns, scores=scores, shift=shift)
 
@@ -233,7 +233,8 @@ def _pool(scored: ScoredPair, pool_size: int) -> PairPool:
     """The best nodes of either class by the extended criterion."""
     best = top_nodes(scored.scores["extended_fisher"], 0, pool_size).nodes
     nodes = np.unique(best[best != NO_NODE])
-    statistics, tolerance = scored.columns.statistics, scored.columns.tolerance[:, nodes]
+    statistics = required(scored.columns.statistics, Need.LOCATION_AND_SPREAD)
+    tolerance = scored.columns.tolerance[:, nodes]
     spread = np.maximum(statistics.spread[:, nodes], tolerance)
     return PairPool(nodes, statistics.location[:, nodes], spread, scored.shift[nodes])
 

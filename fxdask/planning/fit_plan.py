@@ -8,6 +8,7 @@ from math import isqrt
 
 from fxdask.planning.machine import Resources
 from fxdask.sizes import (
+    BYTES_PER_SORTED_GROUP,
     LANES,
     MIB,
     NodeBlock,
@@ -30,6 +31,7 @@ FEWEST_PROBES = 4_096
 SMALL_FILES = 50  # metadata, and arrays of one small chunk
 BYTES_LOST_PER_FILE = 4096  # file systems allocate whole pages
 STATISTICS_SCRATCH = 20 * MIB
+SORTED_COLUMN_BYTES = 40  # per sample, for the float64 copies that a criterion makes of one column
 BYTES_PER_TABLE = 2**17  # of a density without far outliers; with outliers up to 2 MiB
 STREAMING_SCRATCH = 8 * MIB
 BRACKET_SLACK = 5.0
@@ -66,6 +68,8 @@ class FitSize:
     """Best nodes of each class that the blocks keep; 0 means those selected."""
     kept: tuple[str, ...] = ()
     """Optional arrays that the store keeps for all nodes: "weights", "projections"."""
+    sorts_columns: bool = False
+    """Whether the criterion needs all values of a node at once, sorted."""
     n_tables: int = 0
     """Density tables of the fitted model; 0 means one for each class and selected node."""
     learned_bytes: int = 0
@@ -75,6 +79,11 @@ class FitSize:
     def size(self) -> FitSize:
         """The size only, without the plan."""
         return FitSize(**{field.name: getattr(self, field.name) for field in fields(FitSize)})
+
+    @property
+    def needs_all_values(self) -> bool:
+        """Whether the values of all samples at a node must be in memory at once."""
+        return self.sorts_columns or "projections" in self.kept
 
     @property
     def n_samples(self) -> int:
@@ -213,6 +222,8 @@ class FitPlan(FitSize):
         longest = max(self.class_counts)
         if not self.is_streamed:
             values = 4 * rows * (self.n_samples + LANES) + max(STATISTICS_SCRATCH, 16 * longest)
+            if self.sorts_columns:
+                values += max(BYTES_PER_SORTED_GROUP, 4 * self.n_samples) + SORTED_COLUMN_BYTES * self.n_samples
             return 3 * values if "projections" in self.kept else values
         in_pass = min(rows, self.nodes_per_pass)
         in_product = min(rows, -(-in_pass // self.tile.nodes) * self.tile.nodes + self._misaligned_rows)

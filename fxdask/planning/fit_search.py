@@ -80,7 +80,7 @@ def _fitting_plan(plan: FitPlan, resources: Resources, *, automatic: bool) -> Fi
     if plan.task_bytes > resources.per_task:
         return _streamed(plan, resources, automatic=automatic)
     few_nodes = plan.nodes_per_block < min(FULL_TILE_NODES, plan.n_nodes)
-    if automatic and few_nodes and not plan.samples.in_memory and "projections" not in plan.kept:
+    if automatic and few_nodes and not plan.samples.in_memory and not plan.needs_all_values:
         # Every block reads all samples, and streaming has more nodes per block, so it may read less.
         with contextlib.suppress(MemoryPlanError):
             return min(plan, _streamed(plan, resources, automatic=True), key=lambda either: either.bytes_read)
@@ -118,16 +118,7 @@ def _nodes_of_whole_block(size: FitSize) -> int:
 
 def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:
     """The plan that holds the values of one chunk of samples at a time, with as many nodes per pass as fit."""
-    if "projections" in plan.kept:
-        fewer = replace(plan, nodes_per_block=plan.tile.nodes, nodes_per_pass=0)
-        fits = fewer.task_bytes <= resources.per_task
-        remedy = f'{REMEDY}, or set keep_projections to "selected"'
-        if fits:
-            remedy = f"set nodes_per_block to {plan.tile.nodes}"
-        raise MemoryPlanError(
-            f'keep_projections="all" needs {format_bytes(plan.task_bytes)} for one block of {plan.nodes_per_block} '
-            f"nodes but a task may use {format_bytes(max(0, resources.per_task))}; {remedy}"
-        )
+    _refuse_streaming(plan, resources)
     most = plan.nodes_per_block
     if automatic:
         # Every pass reads all samples, so many nodes per pass are better, up to one block per thread.
@@ -148,6 +139,23 @@ def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPla
         f"{format_bytes(max(0, resources.per_task))}: {SHARE_OF_LIMIT} of the limit of {format_bytes(resources.limit)} "
         f"less the {format_bytes(resources.baseline)} already in use, for {resources.threads} "
         f"{'task' if resources.threads == 1 else 'tasks'} at a time; {remedy}"
+    )
+
+
+def _refuse_streaming(plan: FitPlan, resources: Resources) -> None:
+    """Refuse a plan that needs the values of all samples at once."""
+    if "projections" in plan.kept:
+        needy, instead = 'keep_projections="all"', 'set keep_projections to "selected"'
+    elif plan.sorts_columns:
+        needy, instead = "a criterion that sorts all values of a node", "choose another criterion"
+    else:
+        return
+    fewer = replace(plan, nodes_per_block=plan.tile.nodes, nodes_per_pass=0)
+    fits = fewer.task_bytes <= resources.per_task
+    remedy = f"set nodes_per_block to {plan.tile.nodes}" if fits else f"{REMEDY}, or {instead}"
+    raise MemoryPlanError(
+        f"{needy} needs {format_bytes(plan.task_bytes)} for one block of {plan.nodes_per_block} "
+        f"nodes but a task may use {format_bytes(max(0, resources.per_task))}; {remedy}"
     )
 
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.criteria.base import Measurements
-from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.projection import PackedProjection
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.selection import TopNodes, merge_top, top_nodes
-from fxdask.kernels.statistics import SPREAD_SOURCES, ClassStatistics, class_statistics, shrunk_spread
+from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.sizes import NodeBlock, packed_tile
 from fxdask.store.sources import Source, location_of
-from fxdask.tasks.cache import job_cache
 from fxdask.tasks.columns import ProjectedNodes
 from fxdask.tasks.job import FitJob, open_store
+from fxdask.tasks.measure import measure_block
 from fxdask.tasks.reading import read_range
-from fxdask.tasks.streaming import streamed_statistics
 from fxdask.tasks.telemetry import TaskCounters, WorkerStats, merge_worker_stats, this_worker
 from fxdask.tasks.threads import one_blas_thread
 
@@ -70,32 +67,16 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
         return _summary(job, block, divergences, sources.astype(np.uint8), None)
     counters = TaskCounters()
     columns = ProjectedNodes(job, samples, block, counters, probes)
-    statistics, ascending = _measure(job, columns, counters, streamed=probes is not None)
-    if job.shrink_spread:
-        statistics = replace(statistics, spread=shrunk_spread(statistics.spread, job.plan.class_counts))
-    divergences = CRITERIA[job.criterion].score(Measurements(statistics, job.priors, columns.tolerance))
+    measured = measure_block(job, columns, block.start, counters, streamed=probes is not None)
+    statistics, divergences = measured.statistics, measured.scores
     if store:
-        optional: dict[str, Any] = {"weights": columns.weights, "projections": ascending}
+        optional: dict[str, Any] = {"weights": columns.weights, "projections": measured.ascending}
         arrays = {name: optional[name] for name in job.plan.kept}
         arrays["statistics"] = np.stack([statistics.location, statistics.spread, statistics.source, divergences])
         if location_of(samples) == store.url:
             store.check_staged()
         store.write_block(block, arrays)
     return _summary(job, block, divergences, statistics.source, counters)
-
-
-def _measure(
-    job: FitJob, columns: ProjectedNodes, counters: TaskCounters, *, streamed: bool
-) -> tuple[ClassStatistics, NDArray[np.float32] | None]:
-    """(class, node) statistics, and (node, sample) values ascending within each class if the store keeps them."""
-    if streamed:
-        return streamed_statistics(job, columns, counters), None
-    ascending = None
-    if "projections" in job.plan.kept:
-        ascending = np.empty((columns.n_columns, job.plan.n_samples), np.float32)
-    scratch = job_cache(job).scratch
-    values, tolerance = columns.all_values(), columns.tolerance
-    return class_statistics(values, tolerance, job.location, job.spread, scratch, ascending), ascending
 
 
 def _summary(

@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from fxdask.execution.client import active_client
 from fxdask.execution.resources import measured_resources
+from fxdask.kernels.criteria.base import Need
+from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.density.cells import FEWEST_TABULATED
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit
 from fxdask.planning.pool_plan import plan_pool
+from fxdask.sizes import MIB
 from fxdask.store.group import peek_header
 from fxdask.store.sources import decoded_bytes
 from fxdask.workflows.data import Samples
@@ -23,6 +26,8 @@ from fxdask.workflows.settings import FitSettings
 from fxdask.workflows.staging import needs_staging
 
 __all__ = ["FitOptions", "plan_model"]
+
+COMPILER_BYTES = 160 * MIB  # of numba, which the loops of all criteria but Fisher's are compiled with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +53,9 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         isinstance(samples.handle, np.ndarray) and active_client() is not None
     )
     extra_baseline = samples.n_bytes if to_load and store is None else 0
+    needs = CRITERIA[settings.criterion].needs
+    if needs != {Need.LOCATION_AND_SPREAD}:
+        extra_baseline += COMPILER_BYTES
     rule, n_classes = settings.density_options.rule, len(data.counts)
     n_chosen = min(settings.n_nodes, settings.n_selected * n_classes)
     size = FitSize(
@@ -57,6 +65,7 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         n_selected=settings.n_selected,
         n_ranked=settings.n_ranked(n_classes),
         kept=settings.kept,
+        sorts_columns=Need.SORTED_COLUMNS in needs,
         n_tables=_n_tables(settings, data.counts),
         learned_bytes=rule.learned_bytes(n_classes, n_chosen),
     )

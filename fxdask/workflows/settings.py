@@ -39,7 +39,7 @@ SELECTIONS = ("top", "joint")
 PROJECTIONS_KEPT = ("selected", "all")
 # Outside of this range the squared distance in bandwidths overflows float64.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
-MEASURED_BY_A_FIT = frozenset({Need.LOCATION_AND_SPREAD})
+MEASURED_BY_A_FIT = frozenset({Need.LOCATION_AND_SPREAD, Need.MOMENTS, Need.SORTED_COLUMNS})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +152,11 @@ def check_name(name: str, value: Any, known: _Names, also: str = "") -> None:
 
 def _check_needs(criterion: str) -> None:
     missing = CRITERIA[criterion].needs - MEASURED_BY_A_FIT
+    if Need.ROWS in missing:
+        raise InvalidInputError(
+            f'criterion={criterion!r} compares whole rows, so it ranks only the pool of selection="joint", '
+            "which this version does not support; choose another criterion"
+        )
     if missing:
         names = ", ".join(sorted(need.value for need in missing))
         raise InvalidInputError(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fxdask.kernels.criteria.base import Criterion, Measurements, Need, Scores
+from fxdask.kernels.criteria.base import Criterion, Measurements, Need, Scores, required
 from fxdask.sizes import row_ranges
 
 __all__ = ["EXTENDED_FISHER", "FISHER", "extended_fisher", "fisher"]
@@ -66,7 +66,8 @@ def _minimum_over_other_classes(
     scores: Callable[[Scores, Scores, int, slice], Scores], measured: Measurements
 ) -> Scores:
     """Scores of a class against others -> (class, column) minimum, from few others at a time."""
-    location, square = measured.statistics.location, measured.statistics.spread**2
+    statistics = required(measured.statistics, Need.LOCATION_AND_SPREAD)
+    location, square = statistics.location, statistics.spread**2
     n_classes, n_columns = location.shape
     lowest = np.full((n_classes, n_columns), np.inf)
     constant = square == 0
@@ -87,20 +88,20 @@ def _minimum_over_other_classes(
 
 def _compare_constants(of_pairs: Scores, measured: Measurements, square: Scores, k: int, others: slice) -> None:
     """Set the (other class, column) score of classes that are both constant: inf if they differ, else -inf."""
-    location, tolerance = measured.statistics.location, measured.tolerance
+    location, tolerance = required(measured.statistics, Need.LOCATION_AND_SPREAD).location, measured.tolerance
     apart = np.abs(location[k] - location[others]) > np.maximum(tolerance[k], tolerance[others])
     np.copyto(of_pairs, np.where(apart, np.inf, -np.inf), where=(square[k] == 0) & (square[others] == 0))
 
 
 EXTENDED_FISHER = Criterion(
-    "extended_fisher",
-    frozenset({Need.LOCATION_AND_SPREAD}),
-    extended_fisher,
-    "separates classes by their means and by their variances",
+    name="extended_fisher",
+    needs=frozenset({Need.LOCATION_AND_SPREAD}),
+    score=extended_fisher,
+    summary="separates classes by their means and by their variances",
 )
 FISHER = Criterion(
-    "fisher",
-    frozenset({Need.LOCATION_AND_SPREAD}),
-    fisher,
-    "separates classes by their means alone",
+    name="fisher",
+    needs=frozenset({Need.LOCATION_AND_SPREAD}),
+    score=fisher,
+    summary="separates classes by their means alone",
 )

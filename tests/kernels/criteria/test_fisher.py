@@ -12,6 +12,7 @@ from fxdask.kernels.criteria.base import Measurements
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.statistics import ClassStatistics
 
+FISHERS = ("extended_fisher", "fisher")
 locations = st.floats(-50, 50)
 spreads = st.one_of(st.just(0.0), st.floats(0.01, 20))
 priors = st.floats(0.05, 0.95)
@@ -19,13 +20,14 @@ priors = st.floats(0.05, 0.95)
 
 def score(criterion, location, spread, prior, tolerance):
     statistics = ClassStatistics(np.array(location), np.array(spread), np.zeros_like(spread, dtype=np.uint8))
-    return CRITERIA[criterion].score(Measurements(statistics, np.array(prior), np.array(tolerance)))
+    measured = Measurements(statistics=statistics, priors=np.array(prior), tolerance=np.array(tolerance))
+    return CRITERIA[criterion].score(measured)
 
 
 @given(
     n_classes=st.integers(2, 4),
     n_nodes=st.integers(1, 6),
-    criterion=st.sampled_from(sorted(CRITERIA)),
+    criterion=st.sampled_from(FISHERS),
     data=st.data(),
 )
 def test_scores_equal_the_oracle(n_classes, n_nodes, criterion, data):
@@ -59,7 +61,7 @@ def test_scores_equal_those_of_one_pair_after_another_bit_by_bit(shape, zeros, l
     tolerance = rng.choice([0.0, 1e-6, 0.5], shape)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fisher, "VALUES_AT_A_TIME", at_a_time)
-        for criterion in CRITERIA:
+        for criterion in FISHERS:
             got = score(criterion, location, spread, prior, tolerance)
             assert got.tobytes() == oracles.pairwise_scores(location, spread, prior, tolerance, criterion).tobytes()
 

@@ -1,0 +1,72 @@
+"""What a task measures for a criterion, and the scores of its columns."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tasks.test_columns import KINDS, SHAPES, Example
+
+from fxdask.kernels.criteria.base import Measurements, Need
+from fxdask.kernels.criteria.table import CRITERIA
+from fxdask.kernels.moments import class_moments
+from fxdask.kernels.sorted_columns import sort_columns
+from fxdask.kernels.statistics import class_statistics
+from fxdask.tasks import measure
+from fxdask.tasks.columns import FeatureColumns
+from fxdask.tasks.measure import measure_block
+from fxdask.tasks.telemetry import TaskCounters
+
+RANKED_BY_NODES = sorted(name for name, criterion in CRITERIA.items() if Need.ROWS not in criterion.needs)
+STREAMED = [name for name in RANKED_BY_NODES if Need.SORTED_COLUMNS not in CRITERIA[name].needs]
+
+
+def measured_block(example, kind, criterion, *, streamed=False):
+    example.job = replace(example.job, criterion=criterion)
+    columns = example.columns(kind)
+    return measure_block(example.job, columns, example.block.start, TaskCounters(), streamed=streamed)
+
+
+@given(
+    shape=SHAPES,
+    kind=st.sampled_from(KINDS),
+    criterion=st.sampled_from(RANKED_BY_NODES),
+    at_a_time=st.integers(1, 9999),
+)
+@settings(max_examples=20)
+def test_scores_are_those_of_all_values_at_once(shape, kind, criterion, at_a_time):
+    example = Example(**{**shape, "n_samples": shape["n_samples"] // 4 + 8})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "BYTES_PER_SORTED_GROUP", at_a_time)
+        found = measured_block(example, kind, criterion)
+    columns = example.columns(kind)
+    values = columns.all_values()
+    whole = Measurements(
+        priors=example.job.priors,
+        tolerance=columns.tolerance,
+        statistics=class_statistics(values, columns.tolerance, "mean", "std"),
+        moments=class_moments(values),
+        columns=sort_columns(values, np.arange(example.block.start, example.block.stop)),
+        seed=example.job.seed,
+    )
+    expected = np.broadcast_to(CRITERIA[criterion].score(whole), found.scores.shape)
+    assert found.scores.tobytes() == expected.tobytes()
+    assert found.statistics.spread.tobytes() == whole.statistics.spread.tobytes()
+
+
+@given(shape=SHAPES, kind=st.sampled_from(KINDS), criterion=st.sampled_from(STREAMED), tiles=st.integers(1, 2))
+@settings(max_examples=15)
+def test_streamed_values_give_the_same_scores(shape, kind, criterion, tiles):
+    whole = measured_block(Example(**shape), kind, criterion)
+    streamed = measured_block(Example(**shape, samples_per_chunk=768 * tiles), kind, criterion, streamed=True)
+    assert streamed.scores.tobytes() == whole.scores.tobytes()
+
+
+@pytest.mark.parametrize("criterion", RANKED_BY_NODES)
+def test_a_column_that_is_constant_over_all_classes_is_never_selected(criterion):
+    example = Example(seed=0, n_samples=200, n_classes=3, normalize=None, index=0)
+    example.X[:, 4] = 7.0
+    scores = measured_block(example, FeatureColumns, criterion).scores
+    assert np.isneginf(scores[:, 4]).all()
+    assert np.isfinite(np.delete(scores, 4, axis=1)).all()
