@@ -40,16 +40,23 @@ def test_examples_in_docstrings_run(module):
 def readme_example(word):
     """The one Python example of the README with this word."""
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(examples) == 2, "a new example needs a test of its own"
+    assert len(examples) == 3, "a new example needs a test of its own"
     (example,) = (text for text in examples if word in text)
     return compile(example, "README.md", "exec")
 
 
 def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(readme_example("batch_score"), {})
+    exec(readme_example("zarr.create_array"), {})
     assert 0.7 < float(capsys.readouterr().out.split()[0]) <= 1
     assert zarr.open_group("scored.zarr")["labels"].shape == (597,)
+
+
+def test_the_example_of_tables_in_the_readme_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(readme_example("fxdask.table"), {})
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("'id'", "'label'", "'score_narrow'", "'score_wide'", "'a'", "'b'"))
 
 
 def test_the_calibration_example_of_the_readme_runs(capsys):
