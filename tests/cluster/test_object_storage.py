@@ -286,7 +286,7 @@ def test_parquet_is_read_from_and_written_to_the_bucket(bucket, data, local):
         frame[300 * part : 300 * (part + 1)].to_parquet(folder / "table" / f"{part}.parquet", row_group_size=90)
     files().put(str(folder / "table"), "bucket/folder/table", recursive=True)
     train = fxdask.table(f"{bucket}/table", names)
-    clf = FisherNetworkClassifier(n_nodes=120, n_selected=3).fit(train, "y")
+    clf = FisherNetworkClassifier(**NETWORK | {"keep_projections": "selected"}).fit(train, "y")
     assert np.array_equal(clf.divergences_, local.divergences_)
     out = f"{bucket}/scored.parquet"
     result = fxdask.batch_score(clf, f"{bucket}/table", out, "y", id_columns=["id"])

@@ -47,9 +47,10 @@ def test_scores_of_a_fit_equal_the_oracle(selection, per_class):
     location = np.array([[oracles.interquartile_mean(row) for row in values] for values in own])
     spread = np.array([[oracles.mad(row) for row in values] for values in own])
     np.testing.assert_allclose(net.learned["shrinkage"], shrinkages, rtol=1e-9)
-    np.testing.assert_allclose(net.spread, spread, rtol=1e-5)
+    shrunk = np.array([oracles.shrunk_spreads(of_node, [per_class] * 3) for of_node in spread.T]).T
+    np.testing.assert_allclose(net.spread, shrunk, rtol=1e-5)
     widths = [[oracles.silverman(own[k][u], spread[k, u]) for u in range(len(z))] for k in range(3)]
-    want = oracles.joint_log_scores(_projected(clf, test), z, y, correlations, widths, location, spread, clf.priors_)
+    want = oracles.joint_log_scores(_projected(clf, test), z, y, correlations, widths, location, shrunk, clf.priors_)
     np.testing.assert_allclose(clf.decision_function(test), want, rtol=1e-4, atol=2e-2)
     assert np.array_equal(clf.predict(test), want.argmax(axis=1))
     np.testing.assert_allclose(clf.score_samples(test), np.logaddexp.reduce(want, axis=1), rtol=1e-4, atol=2e-2)
