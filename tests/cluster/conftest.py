@@ -98,8 +98,9 @@ def _wait_for(file):
     raise TimeoutError(f"{file} did not appear")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def address(tmp_path_factory):
+    """One cluster for all files that do not disturb it; it ends with the last test of this folder."""
     with dask_processes(tmp_path_factory.mktemp("cluster")) as found:
         yield found
 

@@ -103,7 +103,7 @@ def assert_labels_are_exact(clf, X, borders):
     return labels
 
 
-@pytest.mark.parametrize("selection", SELECTIONS)
+@pytest.mark.parametrize("selection", [pytest.param("top", marks=pytest.mark.full), "joint"])
 def test_labels_of_digits_are_those_of_exact_sums(selection):
     X, y = load_digits(return_X_y=True)
     clf = FisherNetworkClassifier(500, 5, selection=selection).fit(X[::2], y[::2])

@@ -13,7 +13,6 @@ from web_pages import CHROMIUM, Parts, assert_contrast, measured_widths, screens
 
 import fxdask
 from fxdask.errors import InvalidInputError, StoreExistsError
-from fxdask.experiment import report
 from fxdask.experiment.datasets import OTHER_SPLIT, PUBLISHED_SPLIT
 from fxdask.experiment.report import page
 from fxdask.experiment.results import Results, published_figures
@@ -24,28 +23,6 @@ ALL_PAIRS = list(combinations(range(10), 2))
 @pytest.fixture(scope="module")
 def digits():
     return fxdask.reproduce("digits", seeds=3, pairs=[(0, 1), (3, 8)], n_nodes=300, n_selected=4)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def figures_drawn_once():
-    """The figures depend on the example alone, which most tests share, so that each is drawn once."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("response_figure", "divergence_figure", "density_figure"):
-            patch.setattr(report, name, drawn_once(getattr(report, name)))
-        yield
-
-
-def drawn_once(draw):
-    drawn = []  # the examples are kept too, so that no other one can have the same identity
-
-    def found(example, names):
-        for known, known_names, figure in drawn:
-            if known is example and known_names == names:
-                return figure
-        drawn.append((example, names, draw(example, names)))
-        return drawn[-1][2]
-
-    return found
 
 
 def made_up(dataset="mnist", offset=0, n_seeds=2, **identity):
