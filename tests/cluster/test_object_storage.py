@@ -27,7 +27,7 @@ from .conftest import dask_processes
 from .object_storage import Proxy, files, free_port, s3_server
 
 # Few nodes and blocks, because every file of a store is a request, which takes the server some ten milliseconds.
-NETWORK = {"n_nodes": 60, "n_selected": 1, "nodes_per_block": 20, "keep_projections": "all", "combine": "sum"}
+NETWORK = {"n_nodes": 60, "n_selected": 1, "nodes_per_block": 20, "keep_projections": "all"}
 
 
 @pytest.fixture(scope="module")
