@@ -33,7 +33,8 @@ SMALLEST_TILE_NODES = 48
 FEWEST_TILE_NODES_FOR_MANY_SAMPLES = 96
 LANES = 16
 SCORE_LANES = 4
-LOOKUPS_PER_STEP = 2**18
+LOOKUPS_PER_STEP = 2**20
+MOST_ROWS_PER_STEP = 2**14
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,6 @@ def scoring_tile(n_nodes: int, n_features: int) -> TileShape:
 
 
 def rows_per_step(n_features: int, n_used: int) -> int:
-    """Samples per density lookup at ``n_used`` nodes: whole tiles, enough to outweigh the cost of a call."""
+    """Samples per density lookup at ``n_used`` nodes: whole tiles, enough to outweigh reading the tables."""
     per_tile = scoring_tile(n_used, n_features).samples
-    return per_tile * max(1, LOOKUPS_PER_STEP // (n_used * per_tile))
+    return per_tile * max(1, min(MOST_ROWS_PER_STEP, LOOKUPS_PER_STEP // n_used) // per_tile)

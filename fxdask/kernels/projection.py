@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,7 +16,7 @@ from fxdask.sizes import TileShape, padded_length
 __all__ = [
     "ColumnValues",
     "PackedProjection",
-    "anchored_product",
+    "anchored_products",
     "class_runs",
     "node_rows",
     "pad_rows",
@@ -97,24 +97,26 @@ def project_tile(
         np.matmul(weights[rows], samples.T, out=values[rows])
 
 
-def anchored_product(matrix: NDArray[np.float64], columns: NDArray[np.float64], start: int) -> NDArray[np.float64]:
-    """(row, inner) matrix, (inner, sample) columns, index of the first sample -> (row, sample) product.
+def anchored_products(
+    matrix: NDArray[np.float64], columns: NDArray[np.float64], start: int
+) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """(row, inner) matrix, (inner, sample) columns, index of the first sample -> products of ranges of samples.
 
-    Like all products it runs on tiles of one shape, anchored at absolute sample indices, so that the
-    result of a sample does not depend on how its set was split.
+    Yields the range and its (row, sample) product, which the next one overwrites. Like all products
+    they run on tiles of one shape, anchored at absolute sample indices, so that the result of a sample
+    does not depend on how its set was split.
     """
-    product = np.empty((len(matrix), columns.shape[1]))
+    product = np.empty((len(matrix), PRODUCT_SAMPLES))
     stop = start + columns.shape[1]
     for anchor in range(start - start % PRODUCT_SAMPLES, stop, PRODUCT_SAMPLES):
         low, high = max(anchor, start), min(anchor + PRODUCT_SAMPLES, stop)
-        some = slice(low - start, high - start)
-        if high - low == PRODUCT_SAMPLES:
-            np.matmul(matrix, columns[:, some], out=product[:, some])
-        else:
-            padded = np.zeros((len(columns), PRODUCT_SAMPLES))
-            padded[:, low - anchor : high - anchor] = columns[:, some]
-            product[:, some] = (matrix @ padded)[:, low - anchor : high - anchor]
-    return product
+        some, inside = slice(low - start, high - start), slice(low - anchor, high - anchor)
+        tile = columns[:, some]
+        if high - low < PRODUCT_SAMPLES:
+            tile = np.zeros((len(columns), PRODUCT_SAMPLES))
+            tile[:, inside] = columns[:, some]
+        np.matmul(matrix, tile, out=product)
+        yield some, product[:, inside]
 
 
 class PackedProjection:
@@ -150,13 +152,15 @@ class PackedProjection:
             shifts = self._padded.astype(np.float64) @ preprocessing.shift
             self._shift = shifts.astype(np.float32)[:, None]
 
-    def __call__(self, samples: NDArray, start: int, scratch: Scratch) -> NDArray[np.float32]:
+    def __call__(
+        self, samples: NDArray, start: int, scratch: Scratch, out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
         """(sample, feature) raw samples, index of the first one -> (node, sample) values.
 
-        The result is overwritten by the next call with the same scratch.
+        Without ``out`` the result is overwritten by the next call with the same scratch.
         """
         per_tile, stop = self._tile.samples, start + len(samples)
-        values = scratch("values", (self._n_nodes, len(samples)))
+        values = scratch("values", (self._n_nodes, len(samples))) if out is None else out
         product = scratch("product", (self._tile.nodes, per_tile))
         for anchor in range(start - start % per_tile, stop, per_tile):
             low, high = max(anchor, start), min(anchor + per_tile, stop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import local
 from typing import Any
@@ -15,7 +15,7 @@ from fxdask.kernels.combination.base import MarginalErrors, Marginals
 from fxdask.kernels.density.cells import Density
 from fxdask.kernels.density.exact import log_density
 from fxdask.kernels.density.lookup import Lookup
-from fxdask.kernels.density.mixed import MixedLookup, mixed_log_density, normal_scores
+from fxdask.kernels.density.mixed import mixed_log_density, normal_scores
 from fxdask.kernels.density.table import DensityTable
 from fxdask.kernels.network import NetworkParameters
 from fxdask.kernels.projection import PackedProjection
@@ -36,16 +36,10 @@ ROUNDING_SHARE = 1e-14
 class _ClassLookup:
     """The tables of one class, and bounds on their errors."""
 
-    tables: Lookup | MixedLookup
+    tables: Lookup
     errors: MarginalErrors
-
-    def marginals(self, values: NDArray[np.float32], start: int, scratch: Scratch) -> tuple[Marginals, int]:
-        """(used node, sample) values, index of the first sample -> marginals, and how many densities were summed."""
-        if isinstance(self.tables, Lookup):
-            terms, n_summed = self.tables.log_density(values, scratch)
-            return Marginals(terms, start=start), n_summed
-        terms, normal, n_summed = self.tables(values, scratch)
-        return Marginals(terms, normal, start), n_summed
+    nodes: NDArray[np.intp]
+    """(used node,) indices u"""
 
 
 @dataclass(frozen=True)
@@ -147,8 +141,7 @@ class Scorer:
             errors = MarginalErrors(
                 *(np.array([getattr(t, name) for t in tables]) for name in ("error", "score_error"))
             )
-            mixed = self.parameters.rule.needs_normal_scores
-            self._lookups[k] = _ClassLookup(MixedLookup(tables) if mixed else Lookup(tables), errors)
+            self._lookups[k] = _ClassLookup(Lookup(tables), errors, np.array(used))
         return self._lookups[k]
 
     def density_error(self) -> NDArray[np.float64]:
@@ -172,45 +165,65 @@ class Scorer:
         Products use tiles anchored at absolute sample indices, so a sample's score does not depend on
         how the set was split.
         """
+        return merge_scored(self.score_steps([samples], start), self.n_classes)
+
+    def score_steps(self, pieces: Iterable[NDArray], start: int = 0) -> Iterator[Scored]:
+        """Consecutive pieces of raw samples -> the scores of consecutive steps, which need not end where pieces do.
+
+        Tables are read from memory in every step, so a step should have many samples even if the pieces are small.
+        """
         per_step = rows_per_step(self.n_features, self.n_used)
-        parts = []
-        for low in range(0, len(samples), per_step):
-            values = self._projection(samples[low : low + per_step], start + low, self.scratch)
-            parts.append(self.class_scores(values, start + low))
-        return merge_scored(parts, self.n_classes)
+        shape = (len(self.parameters.weights), per_step)
+        values, filled = self.scratch("step values", shape), 0
+        for piece in pieces:
+            done = 0
+            while done < len(piece):
+                rows = piece[done : done + per_step - filled]
+                stop = filled + len(rows)
+                self._projection(rows, start + filled, self.scratch, out=values[:, filled:stop])
+                done, filled = done + len(rows), stop
+                if filled == per_step:
+                    yield self.class_scores(values, start)
+                    start, filled = start + filled, 0
+        if filled:
+            yield self.class_scores(values[:, :filled], start)
 
     def class_scores(self, values: NDArray[np.float32], start: int = 0) -> Scored:
         """(u, sample) node values, index of the first sample -> (sample, class) scores by the combination rule.
 
         With tables, a sample is scored again from all kernels if the errors of the tables and the
-        rounding of either path could change its best class. So the class with the largest score
-        is always the same as with exact sums.
+        rounding of either path could change its best class, for the classes that could be the best. So
+        the class with the largest score is always the same as with exact sums.
         """
         if self.density == "exact":
             return Scored(self._exact_scores(values), values.shape[1])
         shape = (self.n_classes, values.shape[1])
         scores, errors, n_summed = np.empty(shape), np.empty(shape), 0
-        for k, used in enumerate(self.used_nodes):
+        for k in range(self.n_classes):
             lookup = self._lookup(k)
-            marginals, summed = lookup.marginals(values[used], start, self.scratch)
+            find = lookup.tables.totals if self.parameters.rule.adds_log_densities else lookup.tables
+            found = find(values, self.scratch, lookup.nodes)
+            marginals = Marginals(found.logs, found.scores, start)
             joined = self.parameters.rule.join(marginals, self._class_nodes[k], lookup.errors)
             np.add(joined.score, self.parameters.log_priors[k], out=scores[k])
             errors[k] = joined.error
-            n_summed += summed
-        uncertain = np.flatnonzero(~self._is_certain(scores, errors))
-        result = np.ascontiguousarray(scores.T)
-        if len(uncertain):
-            result[uncertain] = self._exact_scores(values[:, uncertain])
-        return Scored(result, len(uncertain), n_summed)
+            n_summed += found.n_summed
+        may_win = self._may_win(scores, errors)
+        is_open = may_win.sum(axis=0) != 1
+        for k in np.flatnonzero((may_win & is_open).any(axis=1)).tolist():
+            some = np.flatnonzero(may_win[k] & is_open)
+            scores[k, some] = self._exact_class_scores(values[:, some], k)
+        return Scored(np.ascontiguousarray(scores.T), int(is_open.sum()), n_summed)
 
     def held_out_scores(self, values: NDArray[np.float32], codes: NDArray[np.intp]) -> NDArray[np.float64]:
         """(u, sample) values of training samples, (sample,) classes -> scores as if each were left out of its class."""
         scores = np.empty((values.shape[1], self.n_classes))
-        for k, used in enumerate(self.used_nodes):
+        for k in range(self.n_classes):
             nodes, columns = self._class_nodes[k], self.parameters.class_slices[k]
-            own = codes == k
+            own, lookup = codes == k, self._lookup(k)
             for chosen in (own, ~own):
-                marginals, _ = self._lookup(k).marginals(values[used][:, chosen], 0, self.scratch)
+                of_chosen = lookup.tables(values[:, chosen], self.scratch, lookup.nodes)
+                marginals = Marginals(of_chosen.logs, of_chosen.scores, 0)
                 if chosen is own:
                     found = self.parameters.rule.join_held_out(marginals, nodes, columns.stop - columns.start)
                 else:
@@ -221,14 +234,19 @@ class Scorer:
     def _exact_scores(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
         """(u, sample) node values -> (sample, class) ln y from all kernels."""
         scores = np.empty((values.shape[1], self.n_classes))
-        for k, used in enumerate(self.used_nodes):
-            joined = self.parameters.rule.join(self._exact_marginals(values, k, used), self._class_nodes[k])
-            scores[:, k] = joined.score + self.parameters.log_priors[k]
+        for k in range(self.n_classes):
+            scores[:, k] = self._exact_class_scores(values, k)
         return scores
 
-    def _exact_marginals(self, values: NDArray[np.float32], k: int, used: list[int]) -> Marginals:
+    def _exact_class_scores(self, values: NDArray[np.float32], k: int) -> NDArray[np.float64]:
+        """(u, sample) node values -> (sample,) ln y of one class from all kernels."""
+        joined = self.parameters.rule.join(self._exact_marginals(values, k), self._class_nodes[k])
+        return joined.score + self.parameters.log_priors[k]
+
+    def _exact_marginals(self, values: NDArray[np.float32], k: int) -> Marginals:
         """(u, sample) node values -> one class's log densities at the nodes it uses, and normal scores if wanted."""
-        parameters, shape = self.parameters, (len(used), values.shape[1])
+        parameters, used = self.parameters, self.used_nodes[k]
+        shape = (len(used), values.shape[1])
         terms = np.empty(shape)
         normal = np.empty(shape) if parameters.rule.needs_normal_scores else None
         for index, u in enumerate(used):
@@ -241,11 +259,11 @@ class Scorer:
                 normal[index] = normal_scores(values[u], ascending, bandwidth, wide)
         return Marginals(terms, normal)
 
-    def _is_certain(self, scores: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """(class, sample) scores from tables, their errors -> (sample,) whether the best class is surely the exact one.
+    def _may_win(self, scores: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(class, sample) scores from tables, their errors -> (class, sample) whether the exact score may be the best.
 
-        It is if no other class can reach the lowest value that the best one can have. Either path is
-        rounded, so all bounds count twice.
+        It may not if it stays below the lowest value that the best score of a table stands for. Either
+        path is rounded, so all bounds count twice. Errors are overwritten.
         """
         share = ROUNDING_SHARE * self.parameters.rule.rounding_growth(self.n_used)
         errors += share * np.abs(scores)
@@ -253,7 +271,7 @@ class Scorer:
         errors *= 2
         lowest_of_best = (scores - errors).max(axis=0)
         errors += scores
-        return (errors >= lowest_of_best).sum(axis=0) == 1
+        return errors >= lowest_of_best
 
 
 def class_probabilities(log_scores: NDArray[np.float64], temperature: float = 1.0) -> NDArray[np.float64]:

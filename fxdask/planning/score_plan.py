@@ -12,7 +12,7 @@ from fxdask.sizes import MIB, format_bytes, rows_per_step, scoring_tile, tile_sh
 __all__ = ["SamplesToScore", "ScorePlan", "plan_scores"]
 
 BYTES_PER_TASK = 64 * MIB
-BYTES_PER_LOOKUP = 9 * 8 + 4
+BYTES_PER_LOOKUP = 2 * 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class ScorePlan:
         raw = max(data.copies * rows * data.n_features * data.itemsize, 2 * data.chunk_bytes) + data.decoded_bytes
         preprocessed = tile.samples * data.n_features * (4 + (3 * 8 if data.widened else 0))
         products = 4 * (self.n_nodes * step + tile.nodes * tile.samples)
-        terms = step * (self.n_used * BYTES_PER_LOOKUP + 6 * 8)
+        terms = step * (self.n_used * BYTES_PER_LOOKUP + 4 * 8 * self.n_classes + 6 * 8)
         results = rows * (2 * 8 * self.n_classes + 6 * 8)  # scores twice; labels; steps of the likelihood
         return raw + preprocessed + products + terms + results
 

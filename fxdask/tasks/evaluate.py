@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from fxdask.kernels.evaluation import EvaluationCounts, count_scores, merge_evaluations, no_counts
 from fxdask.kernels.scorer import Scorer
-from fxdask.sizes import row_ranges, rows_per_step
 from fxdask.store.sources import Source, read_pieces
 from fxdask.tasks.threads import one_blas_thread
 
@@ -34,21 +33,17 @@ def evaluate_rows(
 ) -> EvaluationCounts:
     """Range of raw samples, their (sample,) label codes -> counts; if ``stop`` is None, ``samples`` are the range.
 
-    Scores are counted a few tiles of samples at a time, so that only those are in memory.
+    Scores are counted step by step, so that only those of one step are in memory.
     """
     scorer = job.scorer
     if stop is None:
         pieces = [np.asarray(samples)]
     else:
         pieces = read_pieces(samples, start, stop, partial(scorer.scratch, "raw"))
-    per_step = rows_per_step(scorer.n_features, scorer.n_used)
     total, done = no_counts(job.n_labels, scorer.n_classes), 0
-    for piece in pieces:
-        for low, high in row_ranges(len(piece), per_step):
-            scores = scorer.log_scores(piece[low:high], start + done).scores
-            counts = count_scores(
-                scores, truth[done : done + len(scores)], job.label_codes, job.n_labels, job.temperature
-            )
-            total = merge_evaluations([total, counts])
-            done += len(scores)
+    for scored in scorer.score_steps(pieces, start):
+        scores = scored.scores
+        counts = count_scores(scores, truth[done : done + len(scores)], job.label_codes, job.n_labels, job.temperature)
+        total = merge_evaluations([total, counts])
+        done += len(scores)
     return total

@@ -139,11 +139,8 @@ def _scored(scorer: Scorer, samples: Source, start: int, stop: int | None) -> tu
         pieces = [np.asarray(samples)]
     else:
         pieces = read_pieces(samples, start, stop, partial(scorer.scratch, "raw"))
-    n_bytes, parts, offset = sum(piece.nbytes for piece in pieces), [], start
-    for piece in pieces:
-        parts.append(scorer.log_scores(piece, offset))
-        offset += len(piece)
-    return merge_scored(parts, scorer.n_classes), n_bytes
+    n_bytes = sum(piece.nbytes for piece in pieces)
+    return merge_scored(scorer.score_steps(pieces, start), scorer.n_classes), n_bytes
 
 
 def log_score_block(scorer: Scorer, rows: NDArray, declared: str, block_info: Any = None) -> NDArray[np.float64]:

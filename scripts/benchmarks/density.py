@@ -35,7 +35,7 @@ def tabulated(values: np.ndarray, points: np.ndarray, bandwidth: np.ndarray) -> 
     found = np.empty(points.shape)
     for start in range(0, points.shape[1], POINTS_PER_LOOKUP):
         part = slice(start, start + POINTS_PER_LOOKUP)
-        found[:, part] = lookup.log_density(points[:, part], scratch)[0]
+        found[:, part] = lookup(points[:, part], scratch).logs
     return np.exp(found, out=found)
 
 

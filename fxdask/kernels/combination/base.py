@@ -32,7 +32,7 @@ class Marginals:
     """What one class's densities at its nodes tell of some samples; a rule may overwrite it."""
 
     log_densities: NDArray[np.float64]
-    """(used node, sample)"""
+    """(used node, sample), or (1, sample) their sum for a rule that adds them up"""
     normal_scores: NDArray[np.float64] | None = None
     """(used node, sample) normal scores of the distribution functions, for the rules that need them"""
     start: int | None = None
@@ -70,6 +70,8 @@ class CombinationRule(ABC):
     """One way to combine the log densities of a class's nodes into its log score."""
 
     name: ClassVar[str]
+    adds_log_densities: ClassVar[bool] = False
+    """Whether :meth:`join` only needs the sum of the log densities."""
     needs_normal_scores: ClassVar[bool] = False
     """Whether :meth:`join` needs normal scores; the densities then include a wide normal, whose tails are heavier."""
     stored_arrays: ClassVar[tuple[str, ...]] = ()

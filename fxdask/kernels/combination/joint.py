@@ -7,7 +7,9 @@ With s the normal scores of a sample at the nodes, and R the correlations of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,7 @@ from fxdask.kernels.combination.base import (
     without_own_kernel,
 )
 from fxdask.kernels.copula import factor, rank_scores, score_sums, shrunk_correlation
-from fxdask.kernels.projection import anchored_product
+from fxdask.kernels.projection import anchored_products
 
 __all__ = ["JointRule"]
 
@@ -38,6 +40,7 @@ class JointRule(CombinationRule):
     """Kernel densities as marginals, joined by a Gaussian copula of the class."""
 
     name = "joint"
+    adds_log_densities = True
     needs_normal_scores = True
     stored_arrays = ("precision", "log_det", "shrinkage")
 
@@ -72,18 +75,15 @@ class JointRule(CombinationRule):
         """
         scores, precision = marginals.normal_scores, nodes.learned["precision"]
         assert scores is not None, "the joint rule is given normal scores"
-        if marginals.start is None:
-            slope = sum((column[:, None] * row for column, row in zip(precision.T, scores, strict=True)), 0.0 * scores)
-        else:
-            slope = anchored_product(precision, scores, marginals.start)
         result = sum(marginals.log_densities, np.zeros(scores.shape[1]))
-        result -= 0.5 * (sum(scores * slope, np.zeros(scores.shape[1])) + nodes.learned["log_det"])
         if errors is None:
-            return Joined(result)
-        absolute, of_score = np.abs(precision), errors.normal_score
+            form, _ = _quadratic_form(precision, scores, marginals.start, np.zeros(len(precision)))
+            return Joined(result - 0.5 * (form + nodes.learned["log_det"]))
+        form, error = _quadratic_form(precision, scores, marginals.start, errors.normal_score)
+        absolute = np.abs(precision)
         rounding = 4 * len(precision) * ROUNDING * LARGEST_SCORE**2 * absolute.sum()
-        fixed = errors.log_density.sum() + 0.5 * of_score @ absolute @ of_score + rounding
-        return Joined(result, sum(of_score[:, None] * np.abs(slope, out=slope), np.full(scores.shape[1], fixed)))
+        error += errors.log_density.sum() + 0.5 * errors.normal_score @ absolute @ errors.normal_score + rounding
+        return Joined(result - 0.5 * (form + nodes.learned["log_det"]), error)
 
     def join_held_out(self, marginals: Marginals, nodes: ClassNodes, n_samples: int) -> NDArray[np.float64]:
         """A class's marginals at some of its own training samples -> log scores as if each had been left out.
@@ -106,3 +106,41 @@ class JointRule(CombinationRule):
     def rounding_growth(self, n_terms: int) -> int:
         """The rounding of all terms adds up."""
         return n_terms
+
+
+def _quadratic_form(
+    matrix: NDArray[np.float64], scores: NDArray[np.float64], start: int | None, score_errors: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(node, sample) scores s, (node,) errors e -> (sample,) ``s' matrix s``, (sample,) ``|matrix s| e``.
+
+    With the index of the first sample, the products are those of :func:`anchored_products`.
+    """
+    form, slope_error = np.zeros(scores.shape[1]), np.zeros(scores.shape[1])
+    if start is None:
+        slope = sum((column[:, None] * row for column, row in zip(matrix.T, scores, strict=True)), 0.0 * scores)
+        parts = [(slice(None), slope)]
+    else:
+        parts = anchored_products(matrix, scores, start)
+    for some, slope in parts:
+        _compiled()(scores[:, some], slope, score_errors, form[some], slope_error[some])
+    return form, slope_error
+
+
+def _add_products(
+    scores: NDArray[np.float64],
+    slope: NDArray[np.float64],
+    score_errors: NDArray[np.float64],
+    form: NDArray[np.float64],
+    slope_error: NDArray[np.float64],
+) -> None:
+    """Add (node, sample) scores times slopes to the form, and absolute slopes times errors to their sum."""
+    for node in range(len(scores)):
+        for sample in range(scores.shape[1]):
+            form[sample] += scores[node, sample] * slope[node, sample]
+            slope_error[sample] += score_errors[node] * abs(slope[node, sample])
+
+
+@cache
+def _compiled() -> Callable[..., None]:
+    """:func:`_add_products` compiled to machine code on first use: it reads both arrays once, while they are cached."""
+    return import_module("numba").njit(nogil=True, cache=True)(_add_products)

@@ -14,6 +14,7 @@ class LogRule(CombinationRule):
     """``sum_j ln f_j`` over the nodes that at least one class selected."""
 
     name = "log"
+    adds_log_densities = True
 
     def used_nodes(self, member: NDArray[np.bool_]) -> list[list[int]]:
         """Each class uses all nodes."""

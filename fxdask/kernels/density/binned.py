@@ -72,7 +72,7 @@ def densities(
         if n_grid_points > LONGEST_GRID:
             for row in rows.tolist():
                 tables = Lookup([DensityTable(ascending[row], float(bandwidth[row]))])
-                result[row] = np.exp(tables.log_density(points[row : row + 1], scratch)[0][0])
+                result[row] = np.exp(tables(points[row : row + 1], scratch).logs[0])
             continue
         for low, high in row_ranges(len(rows), max(1, GRID_POINTS_AT_A_TIME // int(n_grid_points))):
             some = slice(low, high) if len(rows) == len(length) else rows[low:high]

@@ -1,74 +1,153 @@
-"""Many densities at many points by few NumPy calls, from the tables of these densities."""
+"""Many densities at many points, looked up in their tables by compiled code.
+
+NumPy reads and writes an array for every step of a look-up; compiled, one pass over the points does all
+steps. A table is read from memory once for all points of a call, so a call should have thousands of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.kernels.density.mixed import mixed_sums
+from fxdask.kernels.density.score_table import score_limit
 from fxdask.kernels.density.table import DensityTable
 from fxdask.kernels.scratch import Scratch
 
-__all__ = ["Lookup"]
+__all__ = ["Found", "Lookup"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What tables tell of some points."""
+
+    logs: NDArray[np.float64]
+    """(density, point) log densities, or (1, point) the sum over all densities"""
+    scores: NDArray[np.float64] | None
+    """(density, point) normal scores, if the tables have them"""
+    n_summed: int
+    """Number of densities at points that no table covers"""
 
 
 class Lookup:
     """The tables of several densities, concatenated into common arrays.
 
-    Threads wait for the GIL between NumPy calls. One call for all nodes and many points waits
-    rarely; one call per node would wait often.
+    Parameters
+    ----------
+    tables : sequence of DensityTable
+        All with normal scores, or all without.
     """
 
     def __init__(self, tables: Sequence[DensityTable]) -> None:
         self.tables = tables
-        self._origin = np.array([[table.origin] for table in tables])
-        self._per_unit = np.array([[table.pieces_per_unit] for table in tables])
-        self._start = np.array([[table.first_piece] for table in tables])
-        self._last = np.array([[len(table.row_of_piece) - 1.0] for table in tables])
-        self._pieces_before = _lengths_before([table.row_of_piece for table in tables])[:, None]
-        rows_before = _lengths_before([table.rows for table in tables])
+        pieces = np.cumsum([0, *(len(table.row_of_piece) for table in tables)])
+        rows = np.cumsum([0, *(len(table.rows) for table in tables)])
         self._rows = np.concatenate([table.rows for table in tables])
         self._row_of_piece = np.concatenate(
-            [table.row_of_piece + before for table, before in zip(tables, rows_before, strict=True)]
+            [table.row_of_piece + before for table, before in zip(tables, rows[:-1], strict=True)]
         )
+        self._scales = np.array(
+            [
+                (table.origin, table.pieces_per_unit, table.first_piece, score_limit(len(table.ascending)))
+                for table in tables
+            ]
+        )
+        self._pieces = np.stack([pieces[:-1], np.diff(pieces) - 1], axis=1)
 
-    def log_density(self, points: NDArray[np.float32], scratch: Scratch) -> tuple[NDArray[np.float64], int]:
-        """(density, point) values -> (density, point) log densities, and how many of them were summed.
+    @property
+    def has_scores(self) -> bool:
+        """Whether the tables have normal scores."""
+        return self._rows.shape[1] > 4
 
-        The result is overwritten by the next call with the same scratch.
+    def __call__(self, values: NDArray[np.floating], scratch: Scratch, rows: NDArray[np.intp] | None = None) -> Found:
+        """(node, point) values, (density,) the row of each density's points -> all log densities and normal scores.
+
+        Without ``rows``, density i is looked up at the points of row i. The results are overwritten by
+        the next call with the same scratch.
         """
-        position = scratch("position", points.shape, np.float64)
-        np.subtract(points, self._origin, out=position)
-        position *= self._per_unit
-        position += self._start
-        np.clip(position, 0, self._last, out=position)
-        piece = scratch("piece", points.shape, np.intp)
-        np.copyto(piece, position, casting="unsafe")
-        position -= piece
-        piece += self._pieces_before
-        # With mode="clip" NumPy writes directly into ``out``; every index is in range anyway.
-        row = np.take(self._row_of_piece, piece, out=scratch("row", points.shape, np.intp), mode="clip")
-        cubic = scratch("cubic", (*points.shape, 4), np.float64)
-        np.take(self._rows, row, axis=0, out=cubic, mode="clip")
-        result = np.multiply(cubic[..., 3], position, out=scratch("result", points.shape, np.float64))
-        for power in (2, 1):
-            result += cubic[..., power]
-            result *= position
-        result += cubic[..., 0]
-        return result, self._fill(result, points)
-
-    def _fill(self, result: NDArray[np.float64], points: NDArray[np.float32]) -> int:
-        """Fill in the log densities at points that no table covers; return how many were summed."""
+        rows = np.arange(len(self.tables)) if rows is None else rows
+        logs, scores, is_covered = self._look_up(values, scratch, rows, len(rows))
         n_summed = 0
-        missing = np.isnan(result)
-        for index in np.flatnonzero(missing.any(axis=1)).tolist():
-            chosen = np.flatnonzero(missing[index])
-            result[index, chosen], summed = self.tables[index].log_density_uncovered(points[index, chosen])
-            n_summed += summed
-        return n_summed
+        if not is_covered:
+            for index in np.flatnonzero(np.isnan(logs).any(axis=1)).tolist():
+                missing = np.flatnonzero(np.isnan(logs[index]))
+                found = self._uncovered(index, values[rows[index], missing])
+                logs[index, missing] = found.logs
+                if scores is not None:
+                    scores[index, missing] = found.scores
+                n_summed += found.n_summed
+        return Found(logs, scores, n_summed)
+
+    def totals(self, values: NDArray[np.float32], scratch: Scratch, rows: NDArray[np.intp]) -> Found:
+        """The same, but with the sum of the log densities over all densities; it has the bits of a sum row by row."""
+        logs, scores, is_covered = self._look_up(values, scratch, rows, 1)
+        n_summed = 0
+        if not is_covered:
+            missing = np.flatnonzero(np.isnan(logs[0]))
+            found = self(values[:, missing], Scratch(), rows)
+            logs[0, missing] = sum(found.logs, np.zeros(len(missing)))
+            if scores is not None:
+                scores[:, missing] = found.scores
+            n_summed = found.n_summed
+        return Found(logs, scores, n_summed)
+
+    def _look_up(
+        self, values: NDArray[np.float32], scratch: Scratch, rows: NDArray[np.intp], n_logs: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None, bool]:
+        """Log densities or their sum, NaN where a table does not cover a point; scores; whether all are covered."""
+        n_points = values.shape[1]
+        logs = scratch("log densities", (n_logs, n_points), np.float64)
+        scores = scratch("normal scores", (len(rows) if self.has_scores else 0, n_points), np.float64)
+        logs[:] = 0
+        tables = (self._scales, self._pieces, self._row_of_piece, self._rows)
+        is_covered = _compiled()(values, rows, tables, logs, scores)
+        return logs, scores if self.has_scores else None, is_covered
+
+    def _uncovered(self, index: int, points: NDArray[np.float32]) -> Found:
+        """(point,) values without a cell in this table -> (point,) log densities, and normal scores if it has them."""
+        table = self.tables[index]
+        if table.wide is None:
+            logs, n_summed = table.log_density_uncovered(points)
+            return Found(logs, None, n_summed)
+        return Found(*mixed_sums(points, table), len(points))
 
 
-def _lengths_before(arrays: Sequence[NDArray]) -> NDArray[np.intp]:
-    """(array,) total length of all arrays before each one."""
-    return np.cumsum([0, *map(len, arrays)])[:-1]
+def _look_up(
+    values: NDArray[np.float32],
+    rows: NDArray[np.intp],
+    tables: tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]],
+    logs: NDArray[np.float64],
+    scores: NDArray[np.float64],
+) -> bool:
+    """(node, point) values -> log densities added to ``logs``, NaN where no cell covers a point; whether all are."""
+    scales, pieces, row_of_piece, cubics = tables
+    n_missing = 0
+    for density in range(len(rows)):
+        origin, per_unit, start, limit = scales[density]
+        before, last = pieces[density]
+        of_piece = row_of_piece[before : before + last + 1]
+        points, of_density = values[rows[density]], logs[density % len(logs)]
+        for point in range(len(points)):
+            position = (points[point] - origin) * per_unit + start
+            position = min(max(position, 0.0), float(last))
+            piece = int(position)
+            cubic = cubics[of_piece[piece]]
+            x = position - piece
+            log = ((cubic[3] * x + cubic[2]) * x + cubic[1]) * x + cubic[0]
+            of_density[point] += log
+            n_missing += log != log
+            if len(scores):
+                score = ((cubic[7] * x + cubic[6]) * x + cubic[5]) * x + cubic[4]
+                scores[density, point] = min(max(score, -limit), limit)
+    return n_missing == 0
+
+
+@cache
+def _compiled() -> Callable[..., bool]:
+    """:func:`_look_up` compiled to machine code on first use."""
+    return import_module("numba").njit(nogil=True, cache=True)(_look_up)

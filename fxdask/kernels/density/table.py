@@ -26,7 +26,7 @@ FEW_SAMPLES = 2**10
 class DensityTable:
     """The log of one Gaussian kernel density, and with a wide normal also the normal scores of the mixture.
 
-    :class:`fxdask.kernels.density.lookup.Lookup` and :class:`fxdask.kernels.density.mixed.MixedLookup` evaluate it.
+    :class:`fxdask.kernels.density.lookup.Lookup` evaluates it.
 
     Parameters
     ----------

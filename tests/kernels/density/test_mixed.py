@@ -9,7 +9,8 @@ from kernels.density.test_table import KINDS, ROUNDING, drawn, points_around
 from scipy.integrate import quad
 
 from fxdask.kernels.density.cells import LARGEST_ERROR
-from fxdask.kernels.density.mixed import MixedLookup, mixed_log_density, normal_scores
+from fxdask.kernels.density.lookup import Lookup
+from fxdask.kernels.density.mixed import mixed_log_density, normal_scores
 from fxdask.kernels.density.score_table import LARGEST_SCORE_ERROR, score_limit
 from fxdask.kernels.density.table import DensityTable
 from fxdask.kernels.density.wide_normal import WideNormal
@@ -23,8 +24,8 @@ def mixture(kind, n, seed=0, scale=1.0):
 
 
 def look_up(tables, points):
-    logs, scores, n_summed = MixedLookup(tables)(points, Scratch())
-    return logs, scores, n_summed
+    found = Lookup(tables)(points, Scratch())
+    return found.logs, found.scores, found.n_summed
 
 
 @pytest.mark.parametrize("kind", KINDS)

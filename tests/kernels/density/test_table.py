@@ -52,8 +52,8 @@ def points_around(values, bandwidth, seed=0, n=60):
 
 
 def look_up(table, points):
-    (found,), n_summed = Lookup([table]).log_density(points[None], Scratch())
-    return found, n_summed
+    found = Lookup([table])(points[None], Scratch())
+    return found.logs[0], found.n_summed
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -182,7 +182,19 @@ def test_sums_of_nearby_samples_equal_sums_of_all_samples(values, points, bandwi
 def test_lookup_of_several_tables_equals_lookup_of_each():
     tables = [DensityTable(*drawn(kind, 200)) for kind in KINDS]
     points = np.stack([points_around(table.ascending, table.bandwidth) for table in tables])
-    together, n_summed = Lookup(tables).log_density(points, Scratch())
+    together = Lookup(tables)(points, Scratch())
     alone = [look_up(table, row) for table, row in zip(tables, points, strict=True)]
-    assert np.array_equal(together, [found for found, _ in alone])
-    assert n_summed == sum(summed for _, summed in alone)
+    assert np.array_equal(together.logs, [found for found, _ in alone])
+    assert together.n_summed == sum(summed for _, summed in alone)
+
+
+@pytest.mark.parametrize("n_points", [1, 700])
+def test_the_total_of_several_tables_has_the_bits_of_a_sum_row_by_row(n_points):
+    tables = [DensityTable(*drawn(kind, 200)) for kind in KINDS]
+    points = np.stack([points_around(table.ascending, table.bandwidth) for table in tables])[::-1, :n_points]
+    rows = np.arange(len(tables))[::-1].copy()
+    each = Lookup(tables)(points, Scratch(), rows)
+    together = Lookup(tables).totals(points, Scratch(), rows)
+    assert np.array_equal(together.logs[0], sum(each.logs, np.zeros(points.shape[1])))
+    assert together.n_summed == each.n_summed
+    assert n_points == 1 or each.n_summed > 0, "some points have no cell"
