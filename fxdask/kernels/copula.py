@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import import_module
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,9 @@ SCORES_PER_UNIT = 2**10
 """Normal scores are integers in units of 1 / 1024, so that float64 sums of their products are exact in any order."""
 
 SMALLEST_SHRINKAGE = 1e-3
+INDEX_BITS = np.uint64(32)
+ALL_BITS = np.uint32(2**32 - 1)
+SIGN_BIT = np.uint32(2**31)
 SAMPLES_AT_A_TIME = 2**13
 
 
@@ -28,22 +33,62 @@ def _score_of_half_rank(n_samples: int) -> NDArray[np.int16]:
     return np.rint(SCORES_PER_UNIT * ndtri(share)).astype(np.int16)
 
 
-def rank_scores(values: NDArray[np.float32]) -> NDArray[np.int16]:
-    """(node, sample) values of one class -> (node, sample) normal scores of their ranks; equal values share a rank."""
+def rank_scores(values: NDArray[np.float32], *, sort: bool = False) -> NDArray[np.int16]:
+    """(node, sample) values of one class -> (node, sample) normal scores of their ranks; equal values share a rank.
+
+    With ``sort``, the values are sorted in place, which takes no further time.
+    """
     n_samples = values.shape[1]
     of_half_rank = _score_of_half_rank(n_samples)
     scores = np.empty(values.shape, np.int16)
+    keys, ascending = np.empty(n_samples, np.uint64), np.empty(n_samples, np.float32)
+    fill_keys, assign_scores = _compiled()
+    # One sort of integers, each a value and its index, takes a third of the time of an indirect sort.
     for row, of_row in zip(values, scores, strict=True):
-        order = np.argsort(row)
-        ascending = row[order]
-        changes = ascending[1:] != ascending[:-1]
-        if changes.all():
-            of_row[order] = of_half_rank[::2]
-        else:
-            starts = np.flatnonzero(np.concatenate([[True], changes]))
-            lengths = np.diff(starts, append=n_samples)
-            of_row[order] = np.repeat(of_half_rank[2 * starts + lengths - 1], lengths)
+        fill_keys(row.view(np.uint32), keys)
+        keys.sort()
+        assign_scores(keys, of_half_rank, of_row, ascending.view(np.uint32))
+        if sort:
+            row[:] = ascending
     return scores
+
+
+def _fill_keys(bits: NDArray[np.uint32], keys: NDArray[np.uint64]) -> None:
+    """(sample,) bits of float32 values -> (sample,) integers in the order of the values, above the samples' indices."""
+    for sample in range(len(bits)):
+        value = bits[sample]
+        if value == SIGN_BIT:  # the zero with a minus sign equals the other one
+            value = np.uint32(0)
+        value ^= ALL_BITS if value & SIGN_BIT else SIGN_BIT
+        keys[sample] = np.uint64(value) << INDEX_BITS | np.uint64(sample)
+
+
+def _assign_scores(
+    keys: NDArray[np.uint64],
+    of_half_rank: NDArray[np.int16],
+    scores: NDArray[np.int16],
+    ascending: NDArray[np.uint32],
+) -> None:
+    """(rank,) ascending keys -> (sample,) scores of their ranks, (rank,) bits of the ascending values."""
+    first = 0
+    while first < len(keys):
+        value = keys[first] >> INDEX_BITS
+        last = first
+        while last + 1 < len(keys) and keys[last + 1] >> INDEX_BITS == value:
+            last += 1
+        bits = np.uint32(value)
+        bits ^= SIGN_BIT if bits & SIGN_BIT else ALL_BITS
+        for rank in range(first, last + 1):
+            scores[keys[rank] & np.uint64(ALL_BITS)] = of_half_rank[first + last]
+            ascending[rank] = bits
+        first = last + 1
+
+
+@cache
+def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
+    """:func:`_fill_keys` and :func:`_assign_scores` compiled to machine code on first use."""
+    njit = import_module("numba").njit(nogil=True, cache=True)
+    return njit(_fill_keys), njit(_assign_scores)
 
 
 @dataclass(frozen=True)

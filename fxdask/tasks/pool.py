@@ -75,8 +75,7 @@ def measure_candidates(job: PoolJob, samples: Source, index: int) -> PoolPart:
     scores = np.empty((block.n_nodes, fit.plan.n_samples), np.int16)
     tiles = SampleTiles(fit, samples, counters).kept()
     for k, values in enumerate(_class_values(job, tiles, weights, block.start)):
-        scores[:, fit.plan.class_slices[k]] = rank_scores(values)
-        values.sort(axis=1)
+        scores[:, fit.plan.class_slices[k]] = rank_scores(values, sort=True)
         ordered = SortedRows(values)
         spread, _ = spread_with_fallback(ordered, fit.spread, tolerance[k])
         statistics[:, k] = LOCATIONS[fit.location](ordered), spread

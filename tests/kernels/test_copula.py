@@ -28,6 +28,9 @@ def test_scores_and_correlations_equal_the_oracle(kind, n_nodes, n_samples, seed
     values = drawn(np.random.default_rng(seed), n_nodes, n_samples, kind)
     scores = rank_scores(values)
     assert (scores / SCORES_PER_UNIT).tolist() == [oracles.rank_scores(row) for row in values]
+    ascending = values.copy()
+    assert np.array_equal(rank_scores(ascending, sort=True), scores)
+    assert np.array_equal(ascending, np.sort(values, axis=1))
     correlation, shrinkage = shrunk_correlation(score_sums(scores), n_samples)
     want, want_shrinkage = oracles.shrunk_correlations(values)
     assert shrinkage == pytest.approx(want_shrinkage, rel=1e-10)

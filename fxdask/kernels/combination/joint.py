@@ -116,13 +116,13 @@ def _quadratic_form(
     With the index of the first sample, the products are those of :func:`anchored_products`.
     """
     form, slope_error = np.zeros(scores.shape[1]), np.zeros(scores.shape[1])
+    add_products = _compiled()
     if start is None:
         slope = sum((column[:, None] * row for column, row in zip(matrix.T, scores, strict=True)), 0.0 * scores)
-        parts = [(slice(None), slope)]
-    else:
-        parts = anchored_products(matrix, scores, start)
-    for some, slope in parts:
-        _compiled()(scores[:, some], slope, score_errors, form[some], slope_error[some])
+        add_products(scores, slope, score_errors, form, slope_error)
+        return form, slope_error
+    for some, slope in anchored_products(matrix, scores, start):
+        add_products(scores[:, some], slope, score_errors, form[some], slope_error[some])
     return form, slope_error
 
 

@@ -34,11 +34,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from importlib import import_module
 from itertools import pairwise
-from math import factorial, log
+from math import comb, factorial, log
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import comb
 
 from fxdask.kernels.density.exact import LOG_SQRT_2PI
 from fxdask.kernels.density.score_table import CellBounds, CellGrid, Run, score_cubics, shares_at_ends
@@ -325,9 +324,17 @@ def _binned_sums(
     filled = np.flatnonzero(moments[:, 0])
     carried = (moments[filled] @ _bin_to_node_factors(ORDER)).reshape(len(filled), -1, ORDER + 1)
     grid = np.zeros((n_nodes, ORDER + 1))
-    for step in range(2 * FARTHEST + 1):
-        grid[filled + step - FARTHEST] += carried[:, step]
+    _compiled()[2](carried, filled, grid)
     return grid
+
+
+def _add_carried(carried: NDArray[np.float64], filled: NDArray[np.intp], grid: NDArray[np.float64]) -> None:
+    """Add the (bin, step, power) sums that each filled bin carries to the (node, power) sums of the nodes around it."""
+    for step in range(carried.shape[1]):
+        for index in range(len(filled)):
+            row = grid[filled[index] + step - FARTHEST]
+            for power in range(len(row)):
+                row[power] += carried[index, step, power]
 
 
 @lru_cache(maxsize=4)
@@ -341,7 +348,7 @@ def _bin_to_node_factors(order: int) -> NDArray[np.float64]:
             series = weight * (-distance) ** i / factorial(i)
             for j in range(order + 1):
                 for power in range(j + 1):
-                    factors[i + power, step, j] += series * comb(j, power, exact=True) * distance ** (j - power)
+                    factors[i + power, step, j] += series * comb(j, power) * distance ** (j - power)
     return factors.reshape(len(factors), -1)
 
 
@@ -401,10 +408,10 @@ def _add_sums(
 
 
 @cache
-def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
-    """:func:`_add_sums` and :func:`_add_moments` compiled on first use; importing the compiler takes half a second."""
+def _compiled() -> tuple[Callable[..., None], ...]:
+    """The functions that add sums, moments and carried sums, compiled on first use: that imports the compiler."""
     njit = import_module("numba").njit(nogil=True, cache=True)
-    return njit(_add_sums), njit(_add_moments)
+    return njit(_add_sums), njit(_add_moments), njit(_add_carried)
 
 
 def _recentred(sums: NDArray[np.float64], shift: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -418,4 +425,5 @@ def _recentred(sums: NDArray[np.float64], shift: NDArray[np.float64]) -> NDArray
 def _binomials() -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """(l, j) binomial coefficients j over l, (l, j) exponents j - l where these coefficients are not zero."""
     lower, upper = np.indices((ORDER + 1, ORDER + 1))
-    return comb(upper, lower), np.maximum(upper - lower, 0)
+    binomials = [[comb(j, power) for j in range(ORDER + 1)] for power in range(ORDER + 1)]
+    return np.array(binomials, np.float64), np.maximum(upper - lower, 0)

@@ -140,7 +140,7 @@ def _look_up(
             x = position - piece
             log = ((cubic[3] * x + cubic[2]) * x + cubic[1]) * x + cubic[0]
             of_density[point] += log
-            n_missing += log != log
+            n_missing += np.isnan(log)
             if len(scores):
                 score = ((cubic[7] * x + cubic[6]) * x + cubic[5]) * x + cubic[4]
                 scores[density, point] = min(max(score, -limit), limit)
