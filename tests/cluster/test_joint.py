@@ -79,7 +79,8 @@ def test_a_selection_in_tasks_of_the_usual_size_gives_the_same_model(client, ref
 
 
 SLOW = (
-    "import time; from fxdask.tasks import pool as t; r = t.{name}; t.{name} = lambda *a: (time.sleep(0.05), r(*a))[1]"
+    "import time; from fxdask.tasks import pool as t; r = t.{name}; t.{name} = "
+    "lambda *a, **k: (time.sleep(0.05), r(*a, **k))[1]"
 )
 
 

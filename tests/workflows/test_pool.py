@@ -91,11 +91,11 @@ def interrupted(store, patch, n_measured):
     split(patch, 10, samples_per_chunk=100)
     rank, calls = tasks.rank_scores, []
 
-    def rank_until_interrupted(values):
+    def rank_until_interrupted(values, **options):
         calls.append(values)
         if len(calls) > 3 * n_measured:  # one call for each class
             raise KeyboardInterrupt
-        return rank(values)
+        return rank(values, **options)
 
     with pytest.MonkeyPatch.context() as inner, dask.config.set(scheduler="synchronous"):
         inner.setattr(tasks, "rank_scores", rank_until_interrupted)

@@ -48,6 +48,8 @@ class Lookup:
         pieces = np.cumsum([0, *(len(table.row_of_piece) for table in tables)])
         rows = np.cumsum([0, *(len(table.rows) for table in tables)])
         self._rows = np.concatenate([table.rows for table in tables])
+        for table, first, last in zip(tables, rows[:-1], rows[1:], strict=True):
+            table.rows = self._rows[first:last]  # frees the table's own copy
         self._row_of_piece = np.concatenate(
             [table.row_of_piece + before for table, before in zip(tables, rows[:-1], strict=True)]
         )
