@@ -67,7 +67,7 @@ def shrunk_spreads(spreads, counts):
     mean_square = sum(sigma**2 for sigma in spreads) / len(spreads)
     moved = []
     for sigma, count in zip(spreads, counts, strict=True):
-        share = 1 / 2 ** (count - 1)
+        share = 1 / math.sqrt(2 ** (count - 1))
         moved.append(math.sqrt((1 - share) * sigma**2 + share * mean_square) if sigma > 0 else 0.0)
     return moved
 

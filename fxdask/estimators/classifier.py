@@ -79,8 +79,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         deviation. A spread of zero falls back to the next of these.
     shrink_spread : bool, default=True
         Move the spread of a class of few samples towards that of the others: its variance becomes
-        ``(1 - w) sigma_k^2 + w mean_j sigma_j^2``, ``w = 2^(1 - v)`` for v samples. Few samples are often
-        close together by chance. From 50 samples on, w is below 2e-15.
+        ``(1 - w) sigma_k^2 + w mean_j sigma_j^2``, ``w = 2^((1 - v) / 2)`` for v samples. Few samples are often
+        close together by chance. From 100 samples on, w is below 2e-15.
     bandwidth : {"silverman", "scott", "sheather_jones"} or float
         Width of the kernels; a number is a width in the units of the projections.
         "sheather_jones" falls back to Silverman's rule if its equation has no root.

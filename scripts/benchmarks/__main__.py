@@ -13,6 +13,7 @@ from benchmarks.probabilities import probabilities
 from benchmarks.reproduce import reproduce
 from benchmarks.scale import scale
 from benchmarks.score import score
+from benchmarks.small_classes import small_classes
 
 
 @click.group(context_settings={"show_default": True})
@@ -31,4 +32,5 @@ benchmarks.add_command(probabilities)
 benchmarks.add_command(reproduce)
 benchmarks.add_command(score)
 benchmarks.add_command(scale)
+benchmarks.add_command(small_classes)
 benchmarks(prog_name="scripts/bench")

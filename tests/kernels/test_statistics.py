@@ -167,7 +167,7 @@ def test_shrunk_spreads_equal_the_oracle(drawn):
 def test_shrinking_leaves_large_classes_and_zeros_alone():
     spread = np.random.default_rng(0).uniform(0.01, 10, (3, 50))
     spread[1, :5] = 0
-    shrunk = shrunk_spread(spread, [100, 2, 1000])
+    shrunk = shrunk_spread(spread, [200, 3, 1000])
     assert np.array_equal(shrunk[[0, 2]], spread[[0, 2]])
     assert (shrunk[1, :5] == 0).all()
     np.testing.assert_allclose(shrunk[1, 5:] ** 2, 0.5 * spread[1, 5:] ** 2 + 0.5 * (spread[:, 5:] ** 2).mean(axis=0))
