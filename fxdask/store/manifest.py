@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import google_crc32c
 import numpy as np
 import zarr
-from zarr.abc.store import SuffixByteRequest
+from zarr.abc.store import RangeByteRequest
 from zarr.buffer import default_buffer_prototype
 
 from fxdask.store.asynchronous import run
@@ -29,6 +30,7 @@ __all__ = ["Manifest", "has_manifest", "write_manifest"]
 FILES_AT_A_TIME = 64
 CHUNK = f"{MANIFEST.name}/c/0"
 CHECKSUM_BYTES = 4
+MOST_METADATA_BYTES = 2**20
 TOO_MUCH = (OverflowError, RecursionError)
 """Raised by JSON with huge numbers or very deep nesting."""
 
@@ -86,6 +88,12 @@ class Manifest:
     def check_array(self, name: str) -> None:
         """Check all files of one array."""
         self.check(file for file in self._files if file.startswith(f"{name}/"))
+
+    def holds_chunks(self, array: zarr.Array, name: str) -> bool:
+        """Whether the store was finished with all chunks of an array, each large enough for its values."""
+        lengths = [facts.length for file, facts in self._files.items() if file.startswith(f"{name}/c")]
+        n_bytes = math.prod(array.chunks) * array.dtype.itemsize
+        return len(lengths) == array.nchunks and all(length >= n_bytes for length in lengths)
 
     def check_metadata(self, name: str = "") -> None:
         """Check the metadata of one array; with an empty name, those of the group."""
@@ -178,22 +186,43 @@ def _facts_of_all(
 
 
 async def _facts(group: zarr.Group, name: str, expected: int | None, *, whole: bool) -> FileFacts | None:
-    store, key, prototype = group.store, _key(group, name), default_buffer_prototype()
-    is_chunk = not name.endswith("zarr.json")
+    """Length and checksum of one file: of a chunk the checksum at its end, against which Zarr checks the rest.
+
+    A request of an object store takes long, so a file of the expected length takes one.
+    """
+    store, key, is_chunk = group.store, _key(group, name), not name.endswith("zarr.json")
     try:
-        length: int = await store.getsize(key)
+        length = expected
+        if length is None or whole or (length > MOST_METADATA_BYTES and not is_chunk):
+            length = await store.getsize(key)
         if expected not in (None, length):
             return FileFacts(length, "not read")
-        if is_chunk and not whole:
-            # The last bytes of a chunk are its checksum, against which Zarr checks the rest when it reads it.
-            buffer = await store.get(key, prototype, byte_range=SuffixByteRequest(CHECKSUM_BYTES))
-            return None if buffer is None else FileFacts(length, buffer.to_bytes().hex())
-        buffer = await store.get(key, prototype)
+        first = max(0, length - CHECKSUM_BYTES) if is_chunk and not whole else 0
+        content = await _read_part(group, key, first, length)
     except FileNotFoundError:
         return None
-    if buffer is None:
-        return None
-    content = buffer.to_bytes()
+    if content is None:
+        return FileFacts(await store.getsize(key), "not read")
+    if first:
+        return FileFacts(length, content.hex())
     body, own = (content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]) if is_chunk else (content, None)
     checksum = google_crc32c.value(body).to_bytes(CHECKSUM_BYTES, "little")
-    return FileFacts(len(content), checksum.hex() if own in (None, checksum) else "differs from its own")
+    return FileFacts(length, checksum.hex() if own in (None, checksum) else "differs from its own")
+
+
+async def _read_part(group: zarr.Group, key: str, first: int, length: int) -> bytes | None:
+    """The bytes of a file from ``first`` on; None if it has another length."""
+    # One byte more is requested, which only a longer file has.
+    part = RangeByteRequest(first, length + 1)
+    try:
+        buffer = await group.store.get(key, default_buffer_prototype(), byte_range=part)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        # Object stores refuse a range that begins beyond the end of a file.
+        if await group.store.getsize(key) > first:
+            raise
+        return None
+    if buffer is None:
+        raise FileNotFoundError(key)
+    return buffer.to_bytes() if first + len(buffer) == length else None

@@ -218,6 +218,8 @@ class ModelStore:
         if self._manifest:
             self._manifest.check_array(name)
         array = self.array(name)
+        if self._manifest and self._manifest.holds_chunks(array, name):
+            return
         # Zarr checks every chunk by name, which would take too long if the metadata claim very many chunks.
         n_stored = min(array.nchunks, count_files(array))
         if n_stored == array.nchunks:
