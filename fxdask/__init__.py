@@ -9,6 +9,7 @@ from fxdask.errors import MemoryPlanError
 if TYPE_CHECKING:
     from fxdask.estimators.classifier import FisherNetworkClassifier
     from fxdask.estimators.loading import load
+    from fxdask.estimators.ranking import Ranking, rank_features
     from fxdask.estimators.reporting import report
     from fxdask.estimators.scoring import batch_score
     from fxdask.execution.connection import connected
@@ -26,11 +27,13 @@ __all__ = [
     "FisherNetworkClassifier",
     "FitPlan",
     "MemoryPlanError",
+    "Ranking",
     "Reproduction",
     "__version__",
     "batch_score",
     "connected",
     "load",
+    "rank_features",
     "report",
     "reproduce",
     "table",
@@ -42,10 +45,12 @@ _MODULES = {
     "Evaluation": "fxdask.workflows.evaluate",
     "FisherNetworkClassifier": "fxdask.estimators.classifier",
     "FitPlan": "fxdask.planning.fit_plan",
+    "Ranking": "fxdask.estimators.ranking",
     "Reproduction": "fxdask.experiment.reproduce",
     "batch_score": "fxdask.estimators.scoring",
     "connected": "fxdask.execution.connection",
     "load": "fxdask.estimators.loading",
+    "rank_features": "fxdask.estimators.ranking",
     "report": "fxdask.estimators.reporting",
     "reproduce": "fxdask.experiment.reproduce",
     "table": "fxdask.workflows.tables",

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.projection import ColumnValues
 from fxdask.kernels.scratch import Scratch
-from fxdask.kernels.statistics import sorted_classes
+from fxdask.kernels.statistics import LOCATIONS, ZERO, ClassStatistics, sorted_classes, spread_with_fallback
 
-__all__ = ["SortedColumns", "sort_columns"]
+__all__ = ["SortedColumns", "sort_columns", "sorted_statistics"]
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,42 @@ class SortedColumns:
         return self.values[column, first : first + int(self.counts[k, column])]
 
 
-def sort_columns(values: ColumnValues, indices: NDArray[np.integer], scratch: Scratch | None = None) -> SortedColumns:
-    """(column, sample) values, (column,) numbers of the columns -> the values ascending within each class."""
+def sort_columns(
+    values: ColumnValues,
+    indices: NDArray[np.integer],
+    scratch: Scratch | None = None,
+    ascending: NDArray[np.float32] | None = None,
+) -> SortedColumns:
+    """(column, sample) values, (column,) numbers of the columns -> the values ascending within each class.
+
+    They are written into ``ascending`` if it is given.
+    """
     class_counts = [values.count(k) for k in range(len(values.runs))]
     last = np.cumsum(class_counts).tolist()
-    ascending = np.empty((len(values.values), last[-1]), np.float32)
+    if ascending is None:
+        ascending = np.empty((len(values.values), last[-1]), np.float32)
     for k, rows, ordered in sorted_classes(values, scratch or Scratch()):
         ascending[rows, last[k] - ordered.count : last[k]] = ordered.values
     return SortedColumns.of(ascending, class_counts, indices)
+
+
+def sorted_statistics(
+    columns: SortedColumns, tolerance: NDArray[np.float64], location: str, spread: str
+) -> ClassStatistics:
+    """(class, column) tolerance -> location and spread of the values that are not missing; 0 where there are none."""
+    result = ClassStatistics.empty(*columns.counts.shape)
+    result.location[...], result.spread[...], result.source[...] = 0.0, 0.0, ZERO
+    for k in range(columns.n_classes):
+        first, last = columns.edges[k : k + 2].tolist()
+        whole = columns.counts[k] == last - first
+        groups = [np.flatnonzero(whole)] if last > first else []
+        # Columns with missing values have different lengths, so they are measured one by one.
+        groups += [np.array([column]) for column in np.flatnonzero(~whole & (columns.counts[k] > 0))]
+        for some in groups:
+            if not len(some):
+                continue
+            rows = slice(None) if len(some) == len(whole) else some
+            ordered = SortedRows(columns.values[rows, first : first + int(columns.counts[k, some[0]])])
+            result.location[k, some] = LOCATIONS[location](ordered)
+            result.spread[k, some], result.source[k, some] = spread_with_fallback(ordered, spread, tolerance[k, some])
+    return result

@@ -1,0 +1,51 @@
+"""Columns of samples, read in pieces: some features at all samples, where row sources read all features at some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from numpy.typing import NDArray
+
+from fxdask.sizes import row_ranges
+from fxdask.store.parquet import ParquetAddress, column_pieces, row_groups
+from fxdask.store.ranking import RankingStore
+
+__all__ = ["ColumnSource", "StagedColumns", "n_pieces", "read_columns"]
+
+ROWS_PER_PIECE = 2**14
+
+
+@dataclass(frozen=True)
+class StagedColumns:
+    """Copies of the samples by columns in the unfinished ranking at this URL."""
+
+    url: str
+    n_ranges: int
+    rows_per_range: int
+
+
+ColumnSource = NDArray | StagedColumns | ParquetAddress
+
+
+def read_columns(source: ColumnSource, start: int, stop: int) -> Iterator[tuple[int, NDArray]]:
+    """(feature, sample) values of the features from ``start`` to ``stop``, piece by piece, each with its first sample.
+
+    A piece is a view of an array in memory, a chunk of the copies, or a row group of Parquet.
+    """
+    if isinstance(source, StagedColumns):
+        store = RankingStore.open(source.url, finished=False)
+        for index in range(source.n_ranges):
+            yield index * source.rows_per_range, store.read_staged(start, stop, index)
+    elif isinstance(source, ParquetAddress):
+        yield from column_pieces(replace(source, columns=source.columns[start:stop]))
+    else:
+        for first, last in row_ranges(len(source), ROWS_PER_PIECE):
+            yield first, source[first:last, start:stop].T
+
+
+def n_pieces(source: ColumnSource) -> int:
+    """Number of pieces in which columns are read."""
+    if isinstance(source, StagedColumns):
+        return source.n_ranges
+    return len(row_groups(source)) if isinstance(source, ParquetAddress) else -(-len(source) // ROWS_PER_PIECE)

@@ -1,0 +1,303 @@
+"""The tasks of a ranking: copy a range of rows by columns, and measure and score a block of features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.errors import InvalidInputError, NotFiniteError
+from fxdask.kernels.criteria.base import Measurements, Need, Scores
+from fxdask.kernels.criteria.table import CRITERIA
+from fxdask.kernels.features import (
+    ClassOrder,
+    FeatureValues,
+    as_features,
+    gathered_type,
+    scatter_columns,
+    scatter_rows,
+)
+from fxdask.kernels.moments import Moments, class_moments, moment_statistics
+from fxdask.kernels.order_statistics import row_groups
+from fxdask.kernels.preprocessing import checked_rows
+from fxdask.kernels.sorted_columns import SortedColumns, sort_columns, sorted_statistics
+from fxdask.kernels.statistics import ClassStatistics, shrunk_spread
+from fxdask.planning.rank_plan import RankPlan
+from fxdask.sizes import BYTES_PER_SORTED_GROUP, NodeBlock
+from fxdask.store.columns import ColumnSource, read_columns
+from fxdask.store.ranking import RankingStore
+from fxdask.store.sources import Source
+from fxdask.tasks.cache import job_cache
+from fxdask.tasks.reading import read_range
+from fxdask.tasks.telemetry import TaskCounters, WorkerStats, merge_worker_stats, this_worker
+
+__all__ = [
+    "OUTERMOST",
+    "RankJob",
+    "RankParts",
+    "merge_parts",
+    "open_ranking",
+    "ordered_features",
+    "rank_block",
+    "result_names",
+    "stage_range",
+]
+
+OUTERMOST = ("missing", "lowest", "highest")
+"""The first results of every feature: missing values, and the range of the others."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankJob:
+    """All that a task needs besides the samples; a graph holds it once for all blocks."""
+
+    plan: RankPlan
+    criteria: tuple[str, ...]
+    """Those that are computed column by column."""
+    codes: NDArray[np.integer]
+    """(sample,) class codes"""
+    priors: NDArray[np.float64]
+    dtype: str
+    """Of the raw samples, in NumPy's notation."""
+    location: str
+    spread: str
+    shrink_spread: bool
+    seed: int
+    omits_missing: bool
+    store: str | None = None
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.priors)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What the criteria need together."""
+        return frozenset().union(*(CRITERIA[name].needs for name in self.criteria))
+
+    @property
+    def uses_moments_for_spread(self) -> bool:
+        """Whether location and spread are plain moments, which need no sorted values."""
+        return self.location == "mean" and self.spread == "std"
+
+    @property
+    def sorts_columns(self) -> bool:
+        """Whether values must be sorted."""
+        robust = Need.LOCATION_AND_SPREAD in self.needs and not self.uses_moments_for_spread
+        return Need.SORTED_COLUMNS in self.needs or robust
+
+    @cached_property
+    def class_counts(self) -> list[int]:
+        """Samples of each class."""
+        return np.bincount(self.codes, minlength=self.n_classes).tolist()
+
+
+@dataclass(frozen=True)
+class RankParts:
+    """Results of some blocks by block index, if there is no store; and the counters of the processes."""
+
+    results: dict[int, NDArray[np.float64]]
+    """(result, feature)"""
+    workers: dict[str, WorkerStats]
+    n_resumed: int
+
+
+def merge_parts(parts: Sequence[RankParts]) -> RankParts:
+    """Parts of disjoint blocks, in any order -> one part."""
+    return RankParts(
+        {index: values for part in parts for index, values in part.results.items()},
+        merge_worker_stats(part.workers for part in parts),
+        sum(part.n_resumed for part in parts),
+    )
+
+
+def result_names(criteria: Sequence[str], n_classes: int) -> list[str]:
+    """The names of all results of a feature: scores and p-values of each criterion, of each class if it has such."""
+    names = list(OUTERMOST)
+    for name in criteria:
+        suffixes = [f"/{k}" for k in range(n_classes)] if CRITERIA[name].per_class else [""]
+        kinds = ("score", "p_value") if CRITERIA[name].p_values else ("score",)
+        names += [f"{name}/{kind}{suffix}" for kind in kinds for suffix in suffixes]
+    return names
+
+
+def open_ranking(job: RankJob) -> RankingStore | None:
+    """The store that the job writes to, opened once in each process."""
+    url = job.store
+    if url is None:
+        return None
+    return job_cache(job).get("store", lambda: RankingStore.open(url, "r+", finished=False))
+
+
+def stage_range(job: RankJob, samples: Source, index: int, given: bool = False) -> None:
+    """One range of raw samples -> its chunks by columns in the store; ``given`` if the samples are the range alone.
+
+    A range that is marked is left as it is, so a task may run twice.
+    """
+    store = open_ranking(job)
+    assert store is not None, "only a job with a store copies samples"
+    if store.has_range(index):
+        return
+    start, stop = job.plan.row_range(index)
+    rows = read_range(samples, start, None if given else stop)
+    if rows.shape != (stop - start, job.plan.size.n_features):
+        raise InvalidInputError(
+            f"X has changed: samples {start} to {stop} have shape {rows.shape}; rank it again while it does not change"
+        )
+    if not job.omits_missing:
+        checked_rows(rows, start)
+    positions = np.arange(len(rows))
+    chunks = []
+    for block in map(job.plan.block, range(job.plan.n_blocks)):
+        chunk = np.empty((block.n_nodes, len(rows)), rows.dtype.newbyteorder("="))
+        some = rows[:, block.start : block.stop]
+        if rows.dtype == np.float16 or not rows.dtype.isnative:
+            chunk[...] = some.T
+        else:
+            scatter_rows(some, positions, chunk)
+        chunks.append(chunk)
+    store.write_range(index, chunks)
+
+
+def rank_block(job: RankJob, columns: ColumnSource, index: int) -> RankParts:
+    """Columns of raw samples, one block of features -> its results; with a store they are written and marked.
+
+    A block that is marked is not computed again, so a task may run twice.
+    """
+    block, store = job.plan.block(index), open_ranking(job)
+    if store is not None and store.read_done(block) is not None:
+        return RankParts({}, {}, 1)
+    counters = TaskCounters()
+    gathered, order = _gathered(job, columns, block, counters)
+    outermost = _outermost(job, gathered, order, block)
+    results = np.concatenate([outermost, _criteria(job, as_features(gathered, order), block.start)])
+    if store is None:
+        return RankParts({index: results}, this_worker(counters), 0)
+    store.write_block(block, results)
+    return RankParts({}, this_worker(counters), 0)
+
+
+def ordered_features(job: RankJob, columns: ColumnSource, feature: int) -> tuple[NDArray[np.floating], ClassOrder]:
+    """(1, sample) raw values of one feature, ordered by class, and this order."""
+    return _gathered(job, columns, NodeBlock(0, feature, feature + 1), TaskCounters())
+
+
+def _gathered(
+    job: RankJob, columns: ColumnSource, block: NodeBlock, counters: TaskCounters
+) -> tuple[NDArray[np.floating], ClassOrder]:
+    """(feature, sample) raw values of a block, ordered by class, in the thread's scratch array."""
+    order = job_cache(job).get("order", lambda: ClassOrder.of(job.codes, job.n_classes))
+    shape = (block.n_nodes, len(job.codes))
+    gathered = job_cache(job).scratch("values", shape, gathered_type(np.dtype(job.dtype)))
+    counters.passes += 1
+    done = 0
+    for first, piece in read_columns(columns, block.start, block.stop):
+        positions = order.positions[first : first + piece.shape[1]]
+        if isinstance(columns, np.ndarray):
+            scatter_rows(piece.T, positions, gathered)
+        else:
+            scatter_columns(piece, positions, gathered)
+            counters.bytes_read += piece.nbytes
+        done += len(positions)
+    if done != len(job.codes):
+        raise InvalidInputError(f"X has {done} samples but y has {len(job.codes)} labels; pass one label per sample")
+    return gathered, order
+
+
+def _outermost(
+    job: RankJob, gathered: NDArray[np.floating], order: ClassOrder, block: NodeBlock
+) -> NDArray[np.float64]:
+    """(3, feature) missing values, lowest and highest value; infinity is refused, and NaN unless it is omitted."""
+    lowest, highest = np.minimum.reduce(gathered, axis=1), np.maximum.reduce(gathered, axis=1)
+    missing = np.zeros(len(gathered))
+    for feature in np.flatnonzero(np.isnan(lowest)).tolist():
+        is_missing = np.isnan(gathered[feature])
+        if not job.omits_missing:
+            raise _not_finite("NaN", is_missing, order, block.start + feature)
+        present = gathered[feature][~is_missing]
+        missing[feature] = np.count_nonzero(is_missing)
+        lowest[feature], highest[feature] = (present.min(), present.max()) if len(present) else (np.nan, np.nan)
+    for feature in np.flatnonzero(np.isinf(lowest) | np.isinf(highest)).tolist():
+        raise _not_finite("infinity", np.isinf(gathered[feature]), order, block.start + feature)
+    return np.stack([missing, lowest, highest]).astype(np.float64)
+
+
+def _not_finite(what: str, found: NDArray[np.bool_], order: ClassOrder, feature: int) -> NotFiniteError:
+    """The error about the first sample of those that were found, which are ordered by class."""
+    return NotFiniteError(what, int(np.flatnonzero(found[order.positions])[0]), feature)
+
+
+def _criteria(job: RankJob, features: FeatureValues, first: int) -> NDArray[np.float64]:
+    """Values of a block, number of its first feature -> (result, feature) scores and p-values of all criteria.
+
+    Few columns at a time are sorted, once for all criteria.
+    """
+    columns, tolerance = features.columns, features.tolerance
+    n_columns, n_samples = columns.values.shape
+    groups = row_groups(n_columns, n_samples, BYTES_PER_SORTED_GROUP) if job.sorts_columns else [slice(0, n_columns)]
+    scratch, parts = job_cache(job).scratch, []
+    for rows in groups:
+        some, in_order = columns.take(rows), None
+        n_rows = len(some.values)
+        if job.sorts_columns:
+            ascending = scratch("sorted columns", (n_rows, n_samples))
+            in_order = sort_columns(some, first + np.arange(rows.start, rows.start + n_rows), scratch, ascending)
+        # The moments overwrite missing values in their own copy, never in the columns.
+        moments = class_moments(some, scratch) if _needs_moments(job) else None
+        measured = Measurements(
+            priors=job.priors,
+            tolerance=tolerance[:, rows],
+            statistics=_statistics(job, tolerance[:, rows], moments, in_order),
+            moments=moments,
+            columns=in_order,
+            seed=job.seed,
+        )
+        parts.append(_results(job, measured))
+    return np.concatenate(parts, axis=1)
+
+
+def _needs_moments(job: RankJob) -> bool:
+    plain = Need.LOCATION_AND_SPREAD in job.needs and job.uses_moments_for_spread
+    return plain or Need.MOMENTS in job.needs
+
+
+def _statistics(
+    job: RankJob, tolerance: NDArray[np.float64], moments: Moments | None, columns: SortedColumns | None
+) -> ClassStatistics | None:
+    if Need.LOCATION_AND_SPREAD not in job.needs:
+        return None
+    if job.uses_moments_for_spread:
+        assert moments is not None, "plain statistics come from moments"
+        statistics = moment_statistics(moments, tolerance)
+    else:
+        assert columns is not None, "robust statistics come from sorted columns"
+        statistics = sorted_statistics(columns, tolerance, job.location, job.spread)
+    if not job.shrink_spread:
+        return statistics
+    return replace(statistics, spread=shrunk_spread(statistics.spread, job.class_counts))
+
+
+def _results(job: RankJob, measured: Measurements) -> NDArray[np.float64]:
+    """(result, column) scores and p-values of all criteria, in the order of ``result_names``."""
+    found: list[Scores] = []
+    for name in job.criteria:
+        criterion = CRITERIA[name]
+        scores = np.array(criterion.score(measured))
+        if Need.LOCATION_AND_SPREAD in criterion.needs:
+            scores[:, _without_spread(measured)] = -np.inf
+        found.append(scores)
+        if criterion.p_values:
+            found.append(criterion.p_values(measured, scores))
+    if not found:
+        return np.empty((0, measured.tolerance.shape[1]))
+    return np.concatenate(found)
+
+
+def _without_spread(measured: Measurements) -> NDArray[np.bool_]:
+    """(column,) whether missing values leave a class fewer than two values, which have no spread."""
+    counts = (measured.columns or measured.moments).counts  # type: ignore[union-attr]
+    return np.any(counts < 2, axis=0)
