@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fxdask.estimators.ranking import Ranking, rank_features
     from fxdask.estimators.reporting import report
     from fxdask.estimators.scoring import batch_score
+    from fxdask.estimators.selector import FilterSelector
     from fxdask.execution.connection import connected
     from fxdask.experiment.reproduce import Reproduction, reproduce
     from fxdask.kernels.criteria.table import CRITERIA
@@ -24,6 +25,7 @@ __all__ = [
     "CRITERIA",
     "BatchScores",
     "Evaluation",
+    "FilterSelector",
     "FisherNetworkClassifier",
     "FitPlan",
     "MemoryPlanError",
@@ -43,6 +45,7 @@ _MODULES = {
     "CRITERIA": "fxdask.kernels.criteria.table",
     "BatchScores": "fxdask.workflows.score",
     "Evaluation": "fxdask.workflows.evaluate",
+    "FilterSelector": "fxdask.estimators.selector",
     "FisherNetworkClassifier": "fxdask.estimators.classifier",
     "FitPlan": "fxdask.planning.fit_plan",
     "Ranking": "fxdask.estimators.ranking",

@@ -716,3 +716,23 @@ def _robust_score(classes, counts, criterion):
     priors = [count / sum(counts) for count in counts]
     tolerance = np.zeros((len(classes), 1))
     return divergences(location, np.array(spreads)[:, None], priors, tolerance, criterion)[:, 0].tolist()
+
+
+def mrmr(relevance, columns, n_features):
+    """(feature,) relevance, list of the features' values -> features chosen by relevance less mean |correlation|."""
+
+    def correlation(a, b):
+        a, b = [v - mean(a) for v in a], [v - mean(b) for v in b]
+        product = math.fsum(x * y for x, y in zip(a, b, strict=True))
+        size = math.sqrt(math.fsum(x * x for x in a) * math.fsum(y * y for y in b))
+        return product / size if size else 0.0
+
+    chosen = []
+    while len(chosen) < min(n_features, len(relevance)):
+        left = [i for i in range(len(relevance)) if i not in chosen]
+        value = {
+            i: relevance[i] - (mean([abs(correlation(columns[i], columns[j])) for j in chosen]) if chosen else 0)
+            for i in left
+        }
+        chosen.append(max(left, key=lambda i: (value[i], -i)))
+    return chosen

@@ -14,11 +14,15 @@ from fxdask.planning.rank_plan import ReliefPlan
 from fxdask.store.columns import ColumnSource
 from fxdask.tasks import curves as curve_tasks
 from fxdask.tasks import rank as tasks
+from fxdask.tasks import redundancy as redundancy_tasks
 from fxdask.tasks import relief as relief_tasks
 from fxdask.tasks.rank import RankJob, RankParts, open_ranking
+from fxdask.tasks.redundancy import Candidates, joined_candidates
 from fxdask.tasks.relief import ReliefJob
 
-__all__ = ["draw_curves", "find_neighbours", "rank_blocks", "stage_columns"]
+__all__ = ["draw_curves", "find_neighbours", "measure_candidates", "rank_blocks", "stage_columns"]
+
+CANDIDATES_PER_TASK = 8
 
 
 def stage_columns(job: RankJob, samples: SamplesHandle, progress: Progress | None = None) -> None:
@@ -70,3 +74,11 @@ def draw_curves(job: RankJob, columns: ColumnSource, features: NDArray[np.int64]
     draw = delayed(curve_tasks.density_curves, pure=False)
     shared = [shared_constant(value, name) for value, name in ((job, "job"), (columns, "columns"))]
     return np.array(compute([draw(*shared, feature) for feature in features.tolist()]))
+
+
+def measure_candidates(job: RankJob, columns: ColumnSource, features: NDArray[np.int64], how: str) -> Candidates:
+    """(feature,) candidates -> their scores at all samples, for a selection without redundancy."""
+    measure, numbers = delayed(redundancy_tasks.measure_features, pure=False), features.tolist()
+    shared = [shared_constant(value, name) for value, name in ((job, "job"), (columns, "columns"))]
+    groups = [numbers[first : first + CANDIDATES_PER_TASK] for first in range(0, len(numbers), CANDIDATES_PER_TASK)]
+    return joined_candidates(compute([measure(*shared, group, how) for group in groups]))

@@ -45,6 +45,7 @@ from fxdask.workflows.job import prior_values
 from fxdask.workflows.model import TrainingData
 from fxdask.workflows.rank_settings import RankSettings
 from fxdask.workflows.ranked import RankedFeatures
+from fxdask.workflows.redundancy import Redundancy, choose_features
 from fxdask.workflows.relief import relief_scores
 from fxdask.workflows.tables import named_features
 
@@ -68,6 +69,8 @@ class RankOptions:
     verbose: bool = False
     draws_curves: bool = True
     """Whether the densities of the best features are computed for the report."""
+    redundancy: Redundancy | None = None
+    """How features are chosen by the first criterion that do not repeat each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,6 +311,10 @@ def _run(ranking: _Ranking, store: RankingStore | None) -> RankedFeatures:
     found = _assembled(ranking, results, relief)
     if ranking.options.draws_curves:
         found = _with_curves(ranking, found, columns, store)
+    if ranking.options.redundancy is not None:
+        first = ranking.settings.criteria[0]
+        wanted, by_first = ranking.options.redundancy, (found.score(first), found.order(first))
+        found = replace(found, chosen=choose_features(wanted, job, columns, *by_first, ranking.resources))
     return replace(found, info=_info(ranking, parts))
 
 

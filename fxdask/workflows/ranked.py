@@ -13,9 +13,10 @@ from fxdask.errors import InvalidInputError
 from fxdask.kernels.criteria.base import Scores
 from fxdask.kernels.criteria.multiple_testing import adjusted_p_values, false_discovery_threshold
 
-__all__ = ["RankedFeatures", "ranks_of"]
+__all__ = ["SHORT_RULES", "RankedFeatures", "ranks_of"]
 
 SHORT_RULES = {"bh": "benjamini_hochberg", "by": "benjamini_yekutieli"}
+"""What users call the rules of false discoveries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,8 @@ class RankedFeatures:
     """The features whose densities the report shows."""
     curves: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 0, 0)))
     """(shown, 1 + class, point) points, and the density of every class there"""
+    chosen: NDArray[np.int64] | None = None
+    """Features that do not repeat each other, in the order of the choice; None if they were not asked for."""
     store: str | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
 
