@@ -23,21 +23,24 @@ __all__ = ["ClassOrder", "FeatureValues", "as_features", "gathered_type", "scatt
 
 NOISE = 8.0 * float(np.finfo(np.float32).eps)
 SMALLEST_SHARE = 2.0**-29
-ROWS_PER_TILE = 256
+ROWS_PER_TILE = 1024
+
+Positions = NDArray[np.uintp]
+"""Unsigned, because compiled code checks whether signed indices are negative."""
 
 
 @dataclass(frozen=True)
 class ClassOrder:
     """Where every sample stands if the samples are ordered by class: (sample,) positions, (class + 1,) edges."""
 
-    positions: NDArray[np.int64]
+    positions: Positions
     edges: NDArray[np.int64]
 
     @classmethod
     def of(cls, codes: NDArray[np.integer], n_classes: int) -> ClassOrder:
         """(sample,) class codes -> the order that keeps the order of the samples within each class."""
         order = np.argsort(codes, kind="stable")
-        positions = np.empty(len(codes), np.int64)
+        positions = np.empty(len(codes), np.uintp)
         positions[order] = np.arange(len(codes))
         return cls(positions, np.searchsorted(codes[order], np.arange(n_classes + 1)).astype(np.int64))
 
@@ -60,12 +63,12 @@ def gathered_type(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32 if np.can_cast(dtype, np.float32, casting="safe") else np.float64)
 
 
-def scatter_rows(rows: NDArray, positions: NDArray[np.int64], out: NDArray[np.floating]) -> None:
+def scatter_rows(rows: NDArray, positions: Positions, out: NDArray[np.floating]) -> None:
     """(sample, feature) values, (sample,) positions -> these positions of the (feature, sample) array ``out``."""
     _compiled()[0](_native(rows), positions, out)
 
 
-def scatter_columns(columns: NDArray, positions: NDArray[np.int64], out: NDArray[np.floating]) -> None:
+def scatter_columns(columns: NDArray, positions: Positions, out: NDArray[np.floating]) -> None:
     """(feature, sample) values, (sample,) positions -> these positions of the (feature, sample) array ``out``."""
     _compiled()[1](_native(columns), positions, out)
 
@@ -114,19 +117,27 @@ def _rounding(values: NDArray[np.float32], order: ClassOrder) -> NDArray[np.floa
     return NOISE * np.maximum(sizes, SMALLEST_SHARE * sizes.max())
 
 
-def _scatter_rows(rows: NDArray, positions: NDArray[np.int64], out: NDArray[np.floating]) -> None:
-    # A tile of rows stays in the CPU cache while its values are written, feature by feature.
+def _scatter_rows(rows: NDArray, positions: Positions, out: NDArray[np.floating]) -> None:
+    """Four features at a time, of a tile of rows that stays in the CPU cache while its values are written."""
+    in_fours = rows.shape[1] // 4 * 4
     for first in range(0, rows.shape[0], ROWS_PER_TILE):
-        last = min(rows.shape[0], first + ROWS_PER_TILE)
-        for feature in range(rows.shape[1]):
-            for sample in range(first, last):
-                out[feature, positions[sample]] = rows[sample, feature]
+        tile, places = rows[first : first + ROWS_PER_TILE], positions[first : first + ROWS_PER_TILE]
+        for feature in range(0, in_fours, 4):
+            a, b, c, d = out[feature], out[feature + 1], out[feature + 2], out[feature + 3]
+            for sample in range(len(places)):
+                place, four = places[sample], tile[sample, feature : feature + 4]
+                a[place], b[place], c[place], d[place] = four[0], four[1], four[2], four[3]
+        for feature in range(in_fours, rows.shape[1]):
+            a = out[feature]
+            for sample in range(len(places)):
+                a[places[sample]] = tile[sample, feature]
 
 
-def _scatter_columns(columns: NDArray, positions: NDArray[np.int64], out: NDArray[np.floating]) -> None:
+def _scatter_columns(columns: NDArray, positions: Positions, out: NDArray[np.floating]) -> None:
     for feature in range(columns.shape[0]):
-        for sample in range(columns.shape[1]):
-            out[feature, positions[sample]] = columns[feature, sample]
+        values, into = columns[feature], out[feature]
+        for sample in range(len(values)):
+            into[positions[sample]] = values[sample]
 
 
 @cache

@@ -13,7 +13,7 @@ from fxdask.kernels.projection import ColumnValues
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import LOCATIONS, ZERO, ClassStatistics, sorted_classes, spread_with_fallback
 
-__all__ = ["SortedColumns", "sort_columns", "sorted_statistics"]
+__all__ = ["SortedColumns", "sort_columns", "sort_in_place", "sorted_statistics"]
 
 
 @dataclass(frozen=True)
@@ -53,20 +53,18 @@ class SortedColumns:
         return self.values[column, first : first + int(self.counts[k, column])]
 
 
-def sort_columns(
-    values: ColumnValues,
-    indices: NDArray[np.integer],
-    scratch: Scratch | None = None,
-    ascending: NDArray[np.float32] | None = None,
-) -> SortedColumns:
-    """(column, sample) values, (column,) numbers of the columns -> the values ascending within each class.
+def sort_in_place(values: ColumnValues, indices: NDArray[np.integer]) -> SortedColumns:
+    """(column, sample) values, of which each class is one run, in the order of the classes -> the same, sorted."""
+    for (run,) in values.runs:
+        values.values[:, run].sort(axis=1)
+    return SortedColumns.of(values.values, [values.count(k) for k in range(len(values.runs))], indices)
 
-    They are written into ``ascending`` if it is given.
-    """
+
+def sort_columns(values: ColumnValues, indices: NDArray[np.integer], scratch: Scratch | None = None) -> SortedColumns:
+    """(column, sample) values, (column,) numbers of the columns -> the values ascending within each class."""
     class_counts = [values.count(k) for k in range(len(values.runs))]
     last = np.cumsum(class_counts).tolist()
-    if ascending is None:
-        ascending = np.empty((len(values.values), last[-1]), np.float32)
+    ascending = np.empty((len(values.values), last[-1]), np.float32)
     for k, rows, ordered in sorted_classes(values, scratch or Scratch()):
         ascending[rows, last[k] - ordered.count : last[k]] = ordered.values
     return SortedColumns.of(ascending, class_counts, indices)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from fxdask.errors import MemoryPlanError
 from fxdask.planning.machine import SHARE_OF_LIMIT, Resources
-from fxdask.sizes import BYTES_PER_SORTED_GROUP, MIB, NodeBlock, format_bytes
+from fxdask.sizes import BYTES_PER_RANKED_GROUP, MIB, NodeBlock, format_bytes
 
 __all__ = ["RankPlan", "RankSize", "ReliefPlan", "RowFacts", "plan_ranking", "plan_relief"]
 
@@ -97,8 +97,8 @@ class RankPlan:
         wide = size.gathered_itemsize - 4
         values = self.features_per_block * n * (4 + (wide and size.gathered_itemsize))
         piece = self.features_per_block * max(self.rows_per_range, size.piece_rows) * size.itemsize * 2
-        sorting = max(BYTES_PER_SORTED_GROUP, 4 * n) * (2 if size.sorts_columns else 1)
-        return values + piece + sorting + (CRITERION_BYTES * n if size.sorts_columns else 0) + SCRATCH_BYTES
+        group = max(BYTES_PER_RANKED_GROUP, 4 * n)
+        return values + piece + group + (CRITERION_BYTES * n if size.sorts_columns else 0) + SCRATCH_BYTES
 
     @property
     def range_bytes(self) -> int:

@@ -23,10 +23,10 @@ from fxdask.kernels.features import (
 from fxdask.kernels.moments import Moments, class_moments, moment_statistics
 from fxdask.kernels.order_statistics import row_groups
 from fxdask.kernels.preprocessing import checked_rows
-from fxdask.kernels.sorted_columns import SortedColumns, sort_columns, sorted_statistics
+from fxdask.kernels.sorted_columns import SortedColumns, sort_in_place, sorted_statistics
 from fxdask.kernels.statistics import ClassStatistics, shrunk_spread
 from fxdask.planning.rank_plan import RankPlan
-from fxdask.sizes import BYTES_PER_SORTED_GROUP, NodeBlock
+from fxdask.sizes import BYTES_PER_RANKED_GROUP, NodeBlock
 from fxdask.store.columns import ColumnSource, read_columns
 from fxdask.store.ranking import RankingStore
 from fxdask.store.sources import Source
@@ -150,7 +150,7 @@ def stage_range(job: RankJob, samples: Source, index: int, given: bool = False) 
         )
     if not job.omits_missing:
         checked_rows(rows, start)
-    positions = np.arange(len(rows))
+    positions = np.arange(len(rows), dtype=np.uintp)
     chunks = []
     for block in map(job.plan.block, range(job.plan.n_blocks)):
         chunk = np.empty((block.n_nodes, len(rows)), rows.dtype.newbyteorder("="))
@@ -173,8 +173,13 @@ def rank_block(job: RankJob, columns: ColumnSource, index: int) -> RankParts:
         return RankParts({}, {}, 1)
     counters = TaskCounters()
     gathered, order = _gathered(job, columns, block, counters)
-    outermost = _outermost(job, gathered, order, block)
-    results = np.concatenate([outermost, _criteria(job, as_features(gathered, order), block.start)])
+    ranges = None
+    if gathered.dtype != np.float32:
+        # Values that are rounded lose their units, so their range is looked at before.
+        ranges = _ranges_of_values(gathered)
+        _check_finite(job, columns, block.start, ranges)
+    criteria, measured = _criteria(job, columns, as_features(gathered, order), block.start)
+    results = np.concatenate([measured if ranges is None else ranges, criteria])
     if store is None:
         return RankParts({index: results}, this_worker(counters), 0)
     store.write_block(block, results)
@@ -208,56 +213,80 @@ def _gathered(
     return gathered, order
 
 
-def _outermost(
-    job: RankJob, gathered: NDArray[np.floating], order: ClassOrder, block: NodeBlock
-) -> NDArray[np.float64]:
-    """(3, feature) missing values, lowest and highest value; infinity is refused, and NaN unless it is omitted."""
-    lowest, highest = np.minimum.reduce(gathered, axis=1), np.maximum.reduce(gathered, axis=1)
-    missing = np.zeros(len(gathered))
+def _ranges_of_values(values: NDArray[np.floating]) -> NDArray[np.float64]:
+    """(feature, sample) values -> (3, feature) missing values, lowest and highest value."""
+    lowest, highest = np.minimum.reduce(values, axis=1), np.maximum.reduce(values, axis=1)
+    missing = np.zeros(len(values))
     for feature in np.flatnonzero(np.isnan(lowest)).tolist():
-        is_missing = np.isnan(gathered[feature])
-        if not job.omits_missing:
-            raise _not_finite("NaN", is_missing, order, block.start + feature)
-        present = gathered[feature][~is_missing]
-        missing[feature] = np.count_nonzero(is_missing)
+        present = values[feature][~np.isnan(values[feature])]
+        missing[feature] = values.shape[1] - len(present)
         lowest[feature], highest[feature] = (present.min(), present.max()) if len(present) else (np.nan, np.nan)
-    for feature in np.flatnonzero(np.isinf(lowest) | np.isinf(highest)).tolist():
-        raise _not_finite("infinity", np.isinf(gathered[feature]), order, block.start + feature)
     return np.stack([missing, lowest, highest]).astype(np.float64)
 
 
-def _not_finite(what: str, found: NDArray[np.bool_], order: ClassOrder, feature: int) -> NotFiniteError:
-    """The error about the first sample of those that were found, which are ordered by class."""
+def _measured_ranges(
+    values: NDArray[np.float32], moments: Moments | None, in_order: SortedColumns | None
+) -> NDArray[np.float64]:
+    """(feature, sample) values -> (3, feature) missing values, lowest and highest value, by what was measured."""
+    if moments is not None:
+        counts, lowest, highest = moments.counts, moments.lowest.min(axis=0), moments.highest.max(axis=0)
+    elif in_order is not None:
+        counts, first = in_order.counts, np.broadcast_to(in_order.edges[:-1, None], in_order.counts.shape)
+        columns = np.arange(len(values))
+        # A class without values has NaN here, which the others' minimum and maximum ignore.
+        lowest = np.fmin.reduce(values[columns, first], axis=0)
+        highest = np.fmax.reduce(values[columns, first + np.maximum(0, counts - 1)], axis=0)
+    else:
+        return _ranges_of_values(values)
+    missing = values.shape[1] - counts.sum(axis=0)
+    empty = missing == values.shape[1]
+    return np.stack([missing, np.where(empty, np.nan, lowest), np.where(empty, np.nan, highest)]).astype(np.float64)
+
+
+def _check_finite(job: RankJob, columns: ColumnSource, first: int, ranges: NDArray[np.float64]) -> None:
+    """Refuse infinity, and NaN unless it is omitted, in features from ``first`` on, with its first sample."""
+    missing, lowest, highest = ranges
+    if missing.any() and not job.omits_missing:
+        raise _not_finite(job, columns, first + int(np.flatnonzero(missing)[0]), "NaN")
+    infinite = np.flatnonzero(np.isinf(lowest) | np.isinf(highest))
+    if len(infinite):
+        raise _not_finite(job, columns, first + int(infinite[0]), "infinity")
+
+
+def _not_finite(job: RankJob, columns: ColumnSource, feature: int, what: str) -> NotFiniteError:
+    """The error about a feature, which is read again, because sorted values do not tell their samples."""
+    values, order = ordered_features(job, columns, feature)
+    found = np.isnan(values[0]) if what == "NaN" else np.isinf(values[0])
     return NotFiniteError(what, int(np.flatnonzero(found[order.positions])[0]), feature)
 
 
-def _criteria(job: RankJob, features: FeatureValues, first: int) -> NDArray[np.float64]:
-    """Values of a block, number of its first feature -> (result, feature) scores and p-values of all criteria.
+def _criteria(
+    job: RankJob, columns: ColumnSource, features: FeatureValues, first: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Values of a block, number of its first feature -> (result, feature) results of all criteria, (3, feature) ranges.
 
-    Few columns at a time are sorted, once for all criteria.
+    Few columns at a time are sorted, once for all criteria; the values are overwritten.
     """
-    columns, tolerance = features.columns, features.tolerance
-    n_columns, n_samples = columns.values.shape
-    groups = row_groups(n_columns, n_samples, BYTES_PER_SORTED_GROUP) if job.sorts_columns else [slice(0, n_columns)]
-    scratch, parts = job_cache(job).scratch, []
-    for rows in groups:
-        some, in_order = columns.take(rows), None
-        n_rows = len(some.values)
-        if job.sorts_columns:
-            ascending = scratch("sorted columns", (n_rows, n_samples))
-            in_order = sort_columns(some, first + np.arange(rows.start, rows.start + n_rows), scratch, ascending)
-        # The moments overwrite missing values in their own copy, never in the columns.
-        moments = class_moments(some, scratch) if _needs_moments(job) else None
+    n_columns, n_samples = features.columns.values.shape
+    scratch, results, ranges = job_cache(job).scratch, [], []
+    for rows in row_groups(n_columns, n_samples, BYTES_PER_RANKED_GROUP):
+        some, tolerance = features.columns.take(rows), features.tolerance[:, rows]
+        indices = first + np.arange(rows.start, rows.start + len(some.values))
+        in_order = sort_in_place(some, indices) if job.sorts_columns else None
+        with np.errstate(all="ignore"):  # infinity is refused below
+            moments = class_moments(some, scratch) if _needs_moments(job) else None
+        ranges.append(_measured_ranges(some.values, moments, in_order))
+        _check_finite(job, columns, first + rows.start, ranges[-1])
         measured = Measurements(
             priors=job.priors,
-            tolerance=tolerance[:, rows],
-            statistics=_statistics(job, tolerance[:, rows], moments, in_order),
+            tolerance=tolerance,
+            statistics=_statistics(job, tolerance, moments, in_order),
             moments=moments,
             columns=in_order,
             seed=job.seed,
         )
-        parts.append(_results(job, measured))
-    return np.concatenate(parts, axis=1)
+        results.append(_results(job, measured))
+    return np.concatenate(results, axis=1), np.concatenate(ranges, axis=1)
 
 
 def _needs_moments(job: RankJob) -> bool:

@@ -199,11 +199,11 @@ def test_an_interrupted_ranking_is_resumed(mixed, staged, tmp_path, monkeypatch)
     expected = bits(fxdask.rank_features(tmp_path / "x.zarr", y, ALL, n_anchors=10))
     original = tasks._criteria
 
-    def interrupted(job, features, first):
+    def interrupted(job, columns, features, first):
         measured.append(first)
         if len(measured) == 3:
             raise KeyboardInterrupt
-        return original(job, features, first)
+        return original(job, columns, features, first)
 
     monkeypatch.setattr(tasks, "_criteria", interrupted)
     with pytest.raises(KeyboardInterrupt):

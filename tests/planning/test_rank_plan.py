@@ -41,7 +41,7 @@ def test_a_plan_covers_everything_once_and_fits_or_is_refused(n_samples, n_featu
 
 def test_a_column_that_does_not_fit_is_refused_with_both_numbers():
     size = RankSize(n_samples=100_000_000, n_features=3)
-    with pytest.raises(MemoryPlanError, match="4.9 GiB for one feature, but a task may use 464.4 MiB; .* 8.3 GiB"):
+    with pytest.raises(MemoryPlanError, match="4.5 GiB for one feature, but a task may use 464.4 MiB; .* 7.7 GiB"):
         plan_ranking(size, None, worker(GIB))
 
 

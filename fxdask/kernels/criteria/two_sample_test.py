@@ -25,8 +25,10 @@ def two_sample_p_values(
     if large.any():
         first, second = n_first[large].astype(np.float64), n_second[large].astype(np.float64)
         harmonic = np.round(first * second / (first + second))
+        # Two classes have the same distance to each other, and a p-value may take milliseconds.
+        pairs, of_pair = np.unique(np.stack([distance[large], harmonic]), axis=1, return_inverse=True)
         # scipy.stats takes a second to import, which most workers never need.
-        p_values[large] = import_module("scipy.stats").kstwo.sf(distance[large], harmonic)
+        p_values[large] = import_module("scipy.stats").kstwo.sf(*pairs)[of_pair.ravel()]
     known: dict[tuple[int, int, int], float] = {}
     for at in zip(*np.nonzero(~large & (n_first > 0) & (n_second > 0)), strict=True):
         m, n = sorted((int(n_first[at]), int(n_second[at])))
