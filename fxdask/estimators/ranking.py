@@ -157,7 +157,8 @@ def rank_features(  # noqa: PLR0913 - the public call
     Every value of a column is used, so the scores are exact, and the same for every chunking and number
     of workers. All criteria that need sorted values share one sort of each column and class. Data by
     rows that is larger than 64 MiB is copied by columns first, in one pass, into the store or into a
-    temporary folder; columns of Parquet are read where they are.
+    temporary folder; columns of Parquet are read where they are. Criteria that need only moments take
+    one pass over the rows, without a copy.
 
     The tasks run on the active Dask client, or on local threads if there is none.
 

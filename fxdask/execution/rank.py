@@ -16,11 +16,13 @@ from fxdask.tasks import curves as curve_tasks
 from fxdask.tasks import rank as tasks
 from fxdask.tasks import redundancy as redundancy_tasks
 from fxdask.tasks import relief as relief_tasks
+from fxdask.tasks import row_moments as moment_tasks
 from fxdask.tasks.rank import RankJob, RankParts, open_ranking
 from fxdask.tasks.redundancy import Candidates, joined_candidates
 from fxdask.tasks.relief import ReliefJob
+from fxdask.tasks.row_moments import RangeMoments
 
-__all__ = ["draw_curves", "find_neighbours", "measure_candidates", "rank_blocks", "stage_columns"]
+__all__ = ["draw_curves", "find_neighbours", "measure_candidates", "rank_blocks", "stage_columns", "sum_moments"]
 
 CANDIDATES_PER_TASK = 8
 
@@ -39,6 +41,19 @@ def stage_columns(job: RankJob, samples: SamplesHandle, progress: Progress | Non
         return work, work
 
     compute_with_retries(ranges, store.n_ranges_done, progress, local=is_in_memory(samples))
+
+
+def sum_moments(
+    job: RankJob, samples: SamplesHandle, probed: NDArray[np.int64], progress: Progress | None = None
+) -> RangeMoments:
+    """Raw samples, (probe,) ascending rows -> the moments of all features in one pass, and the probed rows."""
+    add_up, plan, given = delayed(moment_tasks.range_moments, pure=False), job.plan, isinstance(samples, DaskArray)
+    shared, work = shared_constant(job, "job"), []
+    parts = row_tasks(samples, plan.size.n_samples, plan.size.n_features, plan.rows_per_range)
+    for index, (start, _, part) in enumerate(parts):
+        first, last = np.searchsorted(probed, [start, start + plan.rows_per_range])
+        work.append(add_up(shared, part, index, probed[first:last], given))
+    return compute(merged(work, moment_tasks.add_range_moments), progress, work, local=is_in_memory(samples))[0]
 
 
 def rank_blocks(job: RankJob, columns: ColumnSource, progress: Progress | None = None) -> RankParts:

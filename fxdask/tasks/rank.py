@@ -39,9 +39,11 @@ __all__ = [
     "RankJob",
     "RankParts",
     "merge_parts",
+    "moment_results",
     "open_ranking",
     "ordered_features",
     "rank_block",
+    "read_rows",
     "result_names",
     "stage_range",
 ]
@@ -142,14 +144,7 @@ def stage_range(job: RankJob, samples: Source, index: int, given: bool = False) 
     assert store is not None, "only a job with a store copies samples"
     if store.has_range(index):
         return
-    start, stop = job.plan.row_range(index)
-    rows = read_range(samples, start, None if given else stop)
-    if rows.shape != (stop - start, job.plan.size.n_features):
-        raise InvalidInputError(
-            f"X has changed: samples {start} to {stop} have shape {rows.shape}; rank it again while it does not change"
-        )
-    if not job.omits_missing:
-        checked_rows(rows, start)
+    rows, _ = read_rows(job, samples, index, given=given)
     positions = np.arange(len(rows), dtype=np.uintp)
     chunks = []
     for block in map(job.plan.block, range(job.plan.n_blocks)):
@@ -161,6 +156,33 @@ def stage_range(job: RankJob, samples: Source, index: int, given: bool = False) 
             scatter_rows(some, positions, chunk)
         chunks.append(chunk)
     store.write_range(index, chunks)
+
+
+def read_rows(job: RankJob, samples: Source, index: int, *, given: bool) -> tuple[NDArray, int]:
+    """One range of raw samples, and the number of its first one; NaN and infinity are refused unless NaN is omitted."""
+    start, stop = job.plan.row_range(index)
+    rows = read_range(samples, start, None if given else stop)
+    if rows.shape != (stop - start, job.plan.size.n_features):
+        raise InvalidInputError(
+            f"X has changed: samples {start} to {stop} have shape {rows.shape}; rank it again while it does not change"
+        )
+    if not job.omits_missing:
+        checked_rows(rows, start)
+    return rows, start
+
+
+def moment_results(job: RankJob, moments: Moments) -> NDArray[np.float64]:
+    """Moments of all features over all samples -> (result, feature) results of criteria that need no order."""
+    tolerance = np.zeros(moments.counts.shape)
+    measured = Measurements(
+        priors=job.priors,
+        tolerance=tolerance,
+        statistics=_statistics(job, tolerance, moments, None),
+        moments=moments,
+        seed=job.seed,
+    )
+    ranges = _ranges_of_counts(moments.counts, moments.lowest.min(axis=0), moments.highest.max(axis=0), len(job.codes))
+    return np.concatenate([ranges, _results(job, measured)])
 
 
 def rank_block(job: RankJob, columns: ColumnSource, index: int) -> RankParts:
@@ -228,18 +250,25 @@ def _measured_ranges(
     values: NDArray[np.float32], moments: Moments | None, in_order: SortedColumns | None
 ) -> NDArray[np.float64]:
     """(feature, sample) values -> (3, feature) missing values, lowest and highest value, by what was measured."""
+    n_samples = values.shape[1]
     if moments is not None:
-        counts, lowest, highest = moments.counts, moments.lowest.min(axis=0), moments.highest.max(axis=0)
-    elif in_order is not None:
-        counts, first = in_order.counts, np.broadcast_to(in_order.edges[:-1, None], in_order.counts.shape)
-        columns = np.arange(len(values))
-        # A class without values has NaN here, which the others' minimum and maximum ignore.
-        lowest = np.fmin.reduce(values[columns, first], axis=0)
-        highest = np.fmax.reduce(values[columns, first + np.maximum(0, counts - 1)], axis=0)
-    else:
+        return _ranges_of_counts(moments.counts, moments.lowest.min(axis=0), moments.highest.max(axis=0), n_samples)
+    if in_order is None:
         return _ranges_of_values(values)
-    missing = values.shape[1] - counts.sum(axis=0)
-    empty = missing == values.shape[1]
+    counts, first = in_order.counts, np.broadcast_to(in_order.edges[:-1, None], in_order.counts.shape)
+    columns = np.arange(len(values))
+    # A class without values has NaN here, which the others' minimum and maximum ignore.
+    lowest = np.fmin.reduce(values[columns, first], axis=0)
+    highest = np.fmax.reduce(values[columns, first + np.maximum(0, counts - 1)], axis=0)
+    return _ranges_of_counts(counts, lowest, highest, n_samples)
+
+
+def _ranges_of_counts(
+    counts: NDArray[np.int64], lowest: NDArray[np.float32], highest: NDArray[np.float32], n_samples: int
+) -> NDArray[np.float64]:
+    """(class, feature) values that are not missing, (feature,) ranges -> (3, feature) missing, lowest, highest."""
+    missing = n_samples - counts.sum(axis=0)
+    empty = missing == n_samples
     return np.stack([missing, np.where(empty, np.nan, lowest), np.where(empty, np.nan, highest)]).astype(np.float64)
 
 

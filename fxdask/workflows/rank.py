@@ -32,14 +32,15 @@ from fxdask.planning.machine import Resources
 from fxdask.planning.rank_plan import RankPlan, RankSize, RowFacts, plan_ranking
 from fxdask.progress import progress_bar
 from fxdask.sizes import MIB, format_bytes
-from fxdask.store.columns import ColumnSource, StagedColumns
+from fxdask.store.columns import StagedColumns
 from fxdask.store.group import check_room
 from fxdask.store.lease import exclusive_lease
 from fxdask.store.parquet import ParquetAddress, row_groups
 from fxdask.store.ranking import RankingStore
 from fxdask.store.sources import decoded_bytes, fingerprint, is_reachable, location_of, read_all, rows_per_chunk
 from fxdask.store.transaction import Transaction
-from fxdask.tasks.rank import OUTERMOST, RankJob, RankParts, result_names
+from fxdask.tasks.curves import class_curves
+from fxdask.tasks.rank import OUTERMOST, RankJob, RankParts, moment_results, result_names
 from fxdask.tasks.reading import as_declared
 from fxdask.workflows.job import prior_values
 from fxdask.workflows.model import TrainingData
@@ -56,6 +57,9 @@ log = logging.getLogger(__name__)
 SMALL = 64 * MIB
 MOST_READS = 20_000
 """Reads of row groups by all blocks up to which columns are read from Parquet itself."""
+MOST_MOMENTS = 200_000
+"""Of all classes and features, in one pass over the rows: they are Python's integers, some hundred bytes each."""
+MOST_PROBES = 4096
 SHOWN_PER_CRITERION = 3
 
 
@@ -84,6 +88,8 @@ class _Ranking:
     resources: Resources
     reads_where_it_is: bool
     """Whether tasks can read columns of X without a copy."""
+    by_rows: bool
+    """Whether one pass over the rows gives all that the criteria need, so that no copy is needed."""
     started: float
 
     @property
@@ -98,7 +104,7 @@ def rank(settings: RankSettings, data: TrainingData, options: RankOptions) -> Ra
         check_reachable(location_of(data.samples.handle), "the samples")
         identity = _identity(settings, data, options) if options.store else {}
         ranking = _planned(settings, _small_in_memory(data, settings), options, started)
-        if options.store is None and ranking.reads_where_it_is:
+        if options.store is None and (ranking.reads_where_it_is or ranking.by_rows):
             return _run(ranking, None)
         folder = nullcontext(None) if options.store else _temporary_folder()
         with folder as temporary:
@@ -180,8 +186,16 @@ def _planned(settings: RankSettings, data: TrainingData, options: RankOptions, s
         job=replace(job, plan=plan),
         resources=resources,
         reads_where_it_is=where_it_is,
+        by_rows=not where_it_is and _needs_one_pass(job, samples.dtype, options),
         started=started,
     )
+
+
+def _needs_one_pass(job: RankJob, dtype: np.dtype, options: RankOptions) -> bool:
+    """Whether moments, which can be added, are all that is needed; those of rounded values need whole columns."""
+    few = job.n_classes * job.plan.size.n_features <= MOST_MOMENTS
+    no_columns = not job.sorts_columns and options.redundancy is None
+    return few and no_columns and gathered_type(dtype) == np.float32
 
 
 def _row_facts(handle: Any, n_bytes: int) -> RowFacts:
@@ -300,22 +314,44 @@ def _refuse_other_job(url: str, header: Mapping[str, Any], wanted: Mapping[str, 
 
 def _run(ranking: _Ranking, store: RankingStore | None) -> RankedFeatures:
     """Score all blocks, find the neighbours of ReliefF, and draw the best features."""
-    verbose = ranking.options.verbose
+    if ranking.by_rows:
+        return _run_by_rows(ranking, store)
     ranking, columns = _columns(ranking, store)
     job = ranking.job
     log.info("ranking %d features in %d blocks", ranking.plan.size.n_features, ranking.plan.n_blocks)
-    with progress_bar("ranking", shown=verbose) as progress:
+    with progress_bar("ranking", shown=ranking.options.verbose) as progress:
         parts = graphs.rank_blocks(job, columns, progress)
     results = _all_results(parts, store)
-    relief = _relief(ranking, results, store)
-    found = _assembled(ranking, results, relief)
+    found = _assembled(ranking, results, _relief(ranking, results, store))
     if ranking.options.draws_curves:
-        found = _with_curves(ranking, found, columns, store)
+        shown = _best(found)
+        found = _with_curves(found, shown, graphs.draw_curves(job, columns, shown), store)
     if ranking.options.redundancy is not None:
         first = ranking.settings.criteria[0]
         wanted, by_first = ranking.options.redundancy, (found.score(first), found.order(first))
         found = replace(found, chosen=choose_features(wanted, job, columns, *by_first, ranking.resources))
     return replace(found, info=_info(ranking, parts))
+
+
+def _run_by_rows(ranking: _Ranking, store: RankingStore | None) -> RankedFeatures:
+    """Add up the moments of all features in one pass over the rows; curves are those of some samples."""
+    job, codes = ranking.job, ranking.job.codes
+    probed = np.unique(np.linspace(0, len(codes) - 1, MOST_PROBES).astype(np.int64))
+    log.info("ranking %d features in one pass over %d ranges", job.plan.size.n_features, job.plan.n_ranges)
+    with progress_bar("ranking", shown=ranking.options.verbose) as progress:
+        summed = graphs.sum_moments(job, ranking.data.samples.handle, probed, progress)
+    results = moment_results(job, summed.moments)
+    if store is not None:
+        for block in map(job.plan.block, range(job.plan.n_blocks)):
+            store.write_block(block, results[:, block.start : block.stop])
+    found = _assembled(ranking, results, _relief(ranking, results, store))
+    if ranking.options.draws_curves:
+        probes = np.concatenate([summed.probes[index] for index in sorted(summed.probes)])
+        classes = [probes[codes[probed] == k] for k in range(job.n_classes)]
+        shown = _best(found)
+        curves = np.array([class_curves([rows[:, feature] for rows in classes]) for feature in shown.tolist()])
+        found = _with_curves(found, shown, curves, store)
+    return replace(found, info=_info(ranking, RankParts({}, summed.workers, 0)))
 
 
 def _columns(ranking: _Ranking, store: RankingStore | None) -> tuple[_Ranking, Any]:
@@ -391,13 +427,16 @@ def _assembled(ranking: _Ranking, results: NDArray[np.float64], relief: Scores |
     )
 
 
-def _with_curves(
-    ranking: _Ranking, found: RankedFeatures, columns: ColumnSource, store: RankingStore | None
-) -> RankedFeatures:
-    """The ranking with the densities of the best features by each criterion."""
+def _best(found: RankedFeatures) -> NDArray[np.int64]:
+    """The best features by each criterion, whose densities the report shows."""
     best = [feature for name in found.criteria for feature in found.order(name)[:SHOWN_PER_CRITERION].tolist()]
-    shown = np.array(list(dict.fromkeys(best)), np.int64)
-    curves = graphs.draw_curves(ranking.job, columns, shown)
+    return np.array(list(dict.fromkeys(best)), np.int64)
+
+
+def _with_curves(
+    found: RankedFeatures, shown: NDArray[np.int64], curves: NDArray[np.float64], store: RankingStore | None
+) -> RankedFeatures:
+    """The ranking with the densities of some features."""
     if store is not None:
         store.write("curves", curves)
     return replace(found, shown=shown, curves=curves)

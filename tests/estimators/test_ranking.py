@@ -123,6 +123,29 @@ def test_the_bits_do_not_depend_on_chunks(mixed, tmp_path_factory, rows, columns
     assert bits(found) == expected
 
 
+@pytest.mark.parametrize(("kind", "missing"), [("zarr", "error"), ("dask", "omit"), ("npy", "omit")])
+def test_moments_are_added_in_one_pass_over_the_rows(mixed, staged, tmp_path, monkeypatch, kind, missing):
+    X, y = mixed
+    X = X.copy()
+    criteria, plain = ["fisher", "pearson", "volume_of_overlap"], {"location": "mean", "spread": "std"}
+    if missing == "omit":
+        X[::5, 2], X[7] = np.nan, np.nan
+    else:
+        criteria = [*criteria, "relief"]
+    monkeypatch.setattr(workflow, "SMALL", 10**9)
+    expected = fxdask.rank_features(X, y, criteria, missing=missing, **plain)
+    monkeypatch.setattr(workflow, "SMALL", 0)
+    monkeypatch.setattr(tasks, "stage_range", None)
+    source = stored(X, tmp_path, kind, (70, 4))
+    for store in (None, tmp_path / "r.zarr", tmp_path / "r.zarr"):
+        found = fxdask.rank_features(source, y, criteria, missing=missing, store=store, **plain)
+        assert bits(found)[:-1] == bits(expected)[:-1]  # the curves are those of some samples
+        assert np.allclose(found.curves[:, 0], expected.curves[:, 0])
+    X[400, 3] = np.inf
+    with pytest.raises(InvalidInputError, match="contains infinity, first in sample 400, feature 3"):
+        fxdask.rank_features(da.from_array(X, chunks=(90, 9)), y, criteria, missing=missing, **plain)
+
+
 def stored(X, folder, kind, chunks):
     """The samples as a file or a lazy array of these chunks."""
     if kind == "dask":
