@@ -19,6 +19,7 @@ __all__ = [
     "rows_per_read",
     "rows_per_step",
     "scoring_tile",
+    "staged_rows_per_piece",
     "tile_shape",
 ]
 
@@ -121,3 +122,8 @@ def rows_per_step(n_features: int, n_used: int) -> int:
     """Samples per density lookup at ``n_used`` nodes: whole tiles, enough to outweigh the cost of a call."""
     per_tile = scoring_tile(n_used, n_features).samples
     return per_tile * max(1, LOOKUPS_PER_STEP // (n_used * per_tile))
+
+
+def staged_rows_per_piece(rows_per_range: int, row_bytes: int) -> int:
+    """Samples of some columns that are read at a time from copies in ranges: whole ranges, about 16 MiB."""
+    return rows_per_range * max(1, BYTES_PER_READ // (rows_per_range * row_bytes))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from fxdask.errors import MemoryPlanError
 from fxdask.planning.machine import SHARE_OF_LIMIT, Resources
-from fxdask.sizes import BYTES_PER_RANKED_GROUP, MIB, NodeBlock, format_bytes
+from fxdask.sizes import BYTES_PER_RANKED_GROUP, MIB, NodeBlock, format_bytes, staged_rows_per_piece
 
 __all__ = ["RankPlan", "RankSize", "ReliefPlan", "RowFacts", "plan_ranking", "plan_relief"]
 
@@ -96,7 +96,10 @@ class RankPlan:
         size, n = self.size, self.size.n_samples
         wide = size.gathered_itemsize - 4
         values = self.features_per_block * n * (4 + (wide and size.gathered_itemsize))
-        piece = self.features_per_block * max(self.rows_per_range, size.piece_rows) * size.itemsize * 2
+        row_bytes, piece_rows = self.features_per_block * size.itemsize, size.piece_rows
+        if self.rows_per_range:
+            piece_rows = min(n, staged_rows_per_piece(self.rows_per_range, row_bytes))
+        piece = 2 * piece_rows * row_bytes
         group = max(BYTES_PER_RANKED_GROUP, 4 * n)
         return values + piece + group + (CRITERION_BYTES * n if size.sorts_columns else 0) + SCRATCH_BYTES
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from numpy.typing import NDArray
 
-from fxdask.sizes import row_ranges
-from fxdask.store.parquet import ParquetAddress, column_pieces, row_groups
+from fxdask.sizes import row_ranges, staged_rows_per_piece
+from fxdask.store.parquet import ParquetAddress, column_pieces
 from fxdask.store.ranking import RankingStore
 
-__all__ = ["ColumnSource", "StagedColumns", "n_pieces", "read_columns"]
+__all__ = ["ColumnSource", "StagedColumns", "read_columns"]
 
 ROWS_PER_PIECE = 2**14
 
@@ -21,8 +21,9 @@ class StagedColumns:
     """Copies of the samples by columns in the unfinished ranking at this URL."""
 
     url: str
-    n_ranges: int
+    n_samples: int
     rows_per_range: int
+    itemsize: int
 
 
 ColumnSource = NDArray | StagedColumns | ParquetAddress
@@ -31,21 +32,15 @@ ColumnSource = NDArray | StagedColumns | ParquetAddress
 def read_columns(source: ColumnSource, start: int, stop: int) -> Iterator[tuple[int, NDArray]]:
     """(feature, sample) values of the features from ``start`` to ``stop``, piece by piece, each with its first sample.
 
-    A piece is a view of an array in memory, a chunk of the copies, or a row group of Parquet.
+    A piece is a view of an array in memory, some chunks of the copies, or a row group of Parquet.
     """
     if isinstance(source, StagedColumns):
         store = RankingStore.open(source.url, finished=False)
-        for index in range(source.n_ranges):
-            yield index * source.rows_per_range, store.read_staged(start, stop, index)
+        per_piece = staged_rows_per_piece(source.rows_per_range, (stop - start) * source.itemsize)
+        for first, last in row_ranges(source.n_samples, per_piece):
+            yield first, store.read_staged(start, stop, first, last)
     elif isinstance(source, ParquetAddress):
         yield from column_pieces(replace(source, columns=source.columns[start:stop]))
     else:
         for first, last in row_ranges(len(source), ROWS_PER_PIECE):
             yield first, source[first:last, start:stop].T
-
-
-def n_pieces(source: ColumnSource) -> int:
-    """Number of pieces in which columns are read."""
-    if isinstance(source, StagedColumns):
-        return source.n_ranges
-    return len(row_groups(source)) if isinstance(source, ParquetAddress) else -(-len(source) // ROWS_PER_PIECE)

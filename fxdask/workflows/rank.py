@@ -366,7 +366,7 @@ def _columns(ranking: _Ranking, store: RankingStore | None) -> tuple[_Ranking, A
     ranking = replace(ranking, job=replace(ranking.job, plan=plan))
     with progress_bar("transposing", shown=ranking.options.verbose) as progress:
         graphs.stage_columns(ranking.job, handle, progress)
-    return ranking, StagedColumns(store.url, plan.n_ranges, per_range)
+    return ranking, StagedColumns(store.url, plan.size.n_samples, per_range, dtype.itemsize)
 
 
 def _all_results(parts: RankParts, store: RankingStore | None) -> NDArray[np.float64]:
