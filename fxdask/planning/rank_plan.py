@@ -18,6 +18,7 @@ CRITERION_BYTES = 40  # per sample, for the float64 copies that a criterion make
 SCRATCH_BYTES = 16 * MIB
 SMALL_FILES = 30
 BYTES_PER_FILE = 4096
+FEWEST_ROWS = 2**10
 DISTANCE_BYTES = 16 * MIB  # of the scaled rows that one step compares with all anchors
 BYTES_PER_NEIGHBOUR = 2 * 3 * 16  # distance and row, of what was found, of a copy, and twice while parts are merged
 
@@ -215,6 +216,8 @@ def plan_relief(
     rows = max(1, min(size.n_samples, BYTES_PER_RANGE // (max(4, size.itemsize) * size.n_features)))
     anchors = n_anchors
     if resources is not None:
+        at_a_time = resources.threads * resources.processes
+        rows = min(rows, max(FEWEST_ROWS, -(-size.n_samples // (BLOCKS_PER_THREAD * at_a_time))))
         left = resources.per_task - DISTANCE_BYTES - 2 * rows * size.n_features * size.itemsize
         anchors = min(n_anchors, left // per_anchor)
         kept = min(size.n_samples, n_anchors * (1 + n_classes * n_neighbours)) * size.n_features

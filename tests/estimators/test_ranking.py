@@ -17,6 +17,7 @@ from sklearn.feature_selection import f_classif
 
 import fxdask
 from fxdask.errors import InvalidInputError, MemoryPlanError, StoreExistsError
+from fxdask.kernels.criteria.relief import spread_anchors
 from fxdask.planning import rank_plan
 from fxdask.sizes import MIB
 from fxdask.store.ranking import RankingStore
@@ -87,6 +88,16 @@ def test_statistics_and_p_values_equal_those_of_other_libraries(mixed):
             assert found.score("pearson")[feature] == pytest.approx(abs(correlation), rel=1e-9)
     several = fxdask.rank_features(X[:, :4], y, ["pearson"])
     np.testing.assert_allclose(several.p_value("pearson"), f_classif(X[:, :4].astype(np.float64), y)[1], rtol=1e-9)
+
+
+def test_relief_equals_that_of_loops(mixed):
+    X, y = mixed[0][:120].astype(np.float64) * 1.1, mixed[1][:120]
+    priors = (np.bincount(y) / len(y)).tolist()
+    for n_anchors, anchors in ((None, range(120)), (30, spread_anchors(y, 3, 30).tolist())):
+        found = fxdask.rank_features(X, y, ["relief"], n_anchors=n_anchors, n_neighbors=4)
+        expected = oracles.relief(X, y, list(anchors), priors, n_neighbours=4)
+        np.testing.assert_allclose(found.scores["relief"][0], expected, rtol=1e-9, atol=1e-12)
+        assert found.n_anchors == len(anchors)
 
 
 def test_constants_separators_and_ties_have_defined_scores(mixed):

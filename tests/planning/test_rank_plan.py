@@ -69,5 +69,6 @@ def test_relief_is_cut_into_anchors_and_rows():
     plan = plan_relief(size, 1_000, 2, 10, worker(GIB))
     covered = sum((b - a) * (d - c) for a, b, c, d in plan.tasks())
     assert covered == 1_000 * 1_000_000
+    assert len(plan_relief(size, 1_000, 2, 10, worker(GIB, processes=20)).tasks()) == 80
     with pytest.raises(MemoryPlanError, match="relief with 1,000,000 anchors.* needs .* but .* reduce n_anchors"):
         plan_relief(size, 1_000_000, 2, 10, worker(GIB, with_caller=True))
