@@ -19,6 +19,8 @@ from fxdask.cli.options import (
 )
 from fxdask.cli.output import print_result
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
+from fxdask.reporting.page import check_report_path
+from fxdask.reporting.ranking_page import GENERATOR
 from fxdask.store.parquet import arrow, is_parquet_name
 from fxdask.workflows.rank_settings import MISSING
 
@@ -84,6 +86,8 @@ def rank(  # noqa: PLR0913 - every option is a parameter
     if unknown:
         raise click.UsageError(f"--criteria has {unknown[0]!r}, which is not one of {', '.join(CRITERIA)}")
     write = None if out is None else _writer(out)
+    if html is not None:
+        check_report_path(Path(html), GENERATOR)
     with run.cluster:
         data = chosen_data(samples, columns, labels, label_column)
         ranking = rank_features(*data, criteria, verbose=not run.quiet, **options)

@@ -25,7 +25,7 @@ from fxdask.reporting.page import (
 )
 from fxdask.workflows.ranked import RankedFeatures
 
-__all__ = ["ranking_page", "report_ranking"]
+__all__ = ["GENERATOR", "ranking_page", "report_ranking"]
 
 GENERATOR = "fxdask ranking"
 MOST_BARS = 20

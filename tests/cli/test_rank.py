@@ -51,6 +51,7 @@ def test_columns_of_parquet_are_ranked(folder):
         ("rank X.npy", 2, "Pass the labels by one of --labels and --label-column"),
         ("rank X.npy --labels y.npy --criteria gini", 2, "--criteria has 'gini', which is not one of"),
         ("rank X.npy --labels y.npy --out r.xlsx", 2, "neither .parquet nor .csv"),
+        ("rank X.npy --labels y.npy --html nowhere/r.html", 1, "its folder does not exist"),
         ("rank train.parquet --label-column y", 1, "'id' (string); encode them as numbers"),
         ("rank train.parquet --label-column y --numeric-only", 1, "contains NaN, first in sample 3, column 'b'"),
     ],
