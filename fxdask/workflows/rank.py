@@ -55,6 +55,8 @@ __all__ = ["RankOptions", "rank"]
 log = logging.getLogger(__name__)
 
 SMALL = 64 * MIB
+LIBRARY_BYTES = 128 * MIB
+"""Memory of numba and of SciPy's distributions, which a process loads with its first block."""
 MOST_READS = 20_000
 """Reads of row groups by all blocks up to which columns are read from Parquet itself."""
 MOST_MOMENTS = 200_000
@@ -150,9 +152,8 @@ def _planned(settings: RankSettings, data: TrainingData, options: RankOptions, s
     samples, handle = data.samples, data.samples.handle
     is_local = isinstance(handle, np.ndarray) and active_client() is None
     is_broadcast = isinstance(handle, np.ndarray) and not is_local and samples.n_bytes <= SMALL
-    resources = measured_resources(
-        options.memory_limit, extra_baseline=samples.n_bytes if is_broadcast else 0, local=is_local
-    )
+    extra = LIBRARY_BYTES + (samples.n_bytes if is_broadcast else 0)
+    resources = measured_resources(options.memory_limit, extra_baseline=extra, local=is_local)
     job = RankJob(
         plan=RankPlan(size=RankSize(n_samples=samples.n_samples, n_features=samples.n_features), features_per_block=1),
         criteria=settings.of_columns,

@@ -36,6 +36,15 @@ def on_threads():
     return fxdask.rank_features(X, Y, CRITERIA, n_anchors=30)
 
 
+@pytest.fixture(scope="module")
+def chosen_on_threads():
+    return {how: chosen(X, how) for how in ("mrmr", "joint")}
+
+
+def chosen(samples, how):
+    return fxdask.FilterSelector("kolmogorov_smirnov", k=4, redundancy=how).fit(samples, Y).selected_.tolist()
+
+
 def test_workers_give_the_bits_of_threads(on_threads, client, tmp_path, monkeypatch):
     here = f":{os.getpid()}"
     pd.DataFrame(X, columns=[f"f{i}" for i in range(24)]).to_parquet(tmp_path / "x.parquet", row_group_size=1_700)
@@ -54,6 +63,13 @@ def test_workers_give_the_bits_of_threads(on_threads, client, tmp_path, monkeypa
         assert sum(ranking.info["blocks_by_process"].values()) == ranking.info["n_blocks"]
         assert not any(process.endswith(here) for process in ranking.info["blocks_by_process"])
         assert bits(ranking) == bits(on_threads)
+
+
+def test_workers_choose_the_features_of_threads(chosen_on_threads, client, tmp_path, monkeypatch):
+    monkeypatch.setattr(workflow, "SMALL", 0)
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(900, 24))
+    for how, expected in chosen_on_threads.items():
+        assert chosen(tmp_path / "x.zarr", how) == expected
 
 
 def test_a_killed_worker_changes_nothing(on_threads, tmp_path, monkeypatch):
