@@ -23,7 +23,8 @@ from fxdask.store.parquet import arrow
 from fxdask.store.paths import store_url
 from fxdask.workflows.data import as_labels, as_samples, encode_labels
 from fxdask.workflows.model import TrainingData
-from fxdask.workflows.rank import RankOptions, rank
+from fxdask.workflows.rank import rank
+from fxdask.workflows.rank_request import RankOptions
 from fxdask.workflows.ranked import RankedFeatures
 from fxdask.workflows.tables import numeric_columns, with_label_column
 

@@ -21,7 +21,8 @@ from fxdask.kernels.criteria.relief import N_NEIGHBOURS
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.workflows.data import as_labels, as_samples, encode_labels, is_remote
 from fxdask.workflows.model import TrainingData
-from fxdask.workflows.rank import RankOptions, rank
+from fxdask.workflows.rank import rank
+from fxdask.workflows.rank_request import RankOptions
 from fxdask.workflows.ranked import SHORT_RULES, RankedFeatures, ranks_of
 from fxdask.workflows.redundancy import REDUNDANCIES, Redundancy
 from fxdask.workflows.settings import check_name, check_whole_number

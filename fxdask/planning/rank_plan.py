@@ -35,6 +35,8 @@ class RankSize:
     sorts_columns: bool = True
     n_results: int = 1
     """Numbers that are kept of every feature."""
+    whole_columns: bool = True
+    """Whether all values of a feature must be in memory at once."""
     piece_rows: int = 0
     """Rows of the largest row group, if columns are read from Parquet."""
 
@@ -93,7 +95,9 @@ class RankPlan:
 
     @property
     def block_bytes(self) -> int:
-        """Upper estimate of the memory of a task that measures one block."""
+        """Upper estimate of the memory of a task that measures one block; 0 if ranges of rows are measured."""
+        if not self.size.whole_columns:
+            return 0
         size, n = self.size, self.size.n_samples
         wide = size.gathered_itemsize - 4
         values = self.features_per_block * n * (4 + (wide and size.gathered_itemsize))

@@ -9,94 +9,44 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import dask
 import numpy as np
-from dask.array import Array as DaskArray
 from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError, MemoryPlanError, StoreExistsError
 from fxdask.execution import rank as graphs
-from fxdask.execution.client import active_client
 from fxdask.execution.graphs import broadcast
-from fxdask.execution.resources import measured_resources
-from fxdask.execution.scan import digest_samples
 from fxdask.execution.workers import check_reachable
 from fxdask.kernels.criteria.base import Scores
-from fxdask.kernels.features import gathered_type
-from fxdask.planning.machine import Resources
-from fxdask.planning.rank_plan import RankPlan, RankSize, RowFacts, plan_ranking
 from fxdask.progress import progress_bar
-from fxdask.sizes import MIB, format_bytes
+from fxdask.sizes import format_bytes
 from fxdask.store.columns import StagedColumns
 from fxdask.store.group import check_room
 from fxdask.store.lease import exclusive_lease
-from fxdask.store.parquet import ParquetAddress, row_groups
 from fxdask.store.ranking import RankingStore
-from fxdask.store.sources import decoded_bytes, fingerprint, is_reachable, location_of, read_all, rows_per_chunk
+from fxdask.store.sources import is_reachable, location_of
 from fxdask.store.transaction import Transaction
 from fxdask.tasks.curves import class_curves
-from fxdask.tasks.rank import OUTERMOST, RankJob, RankParts, moment_results, result_names
-from fxdask.tasks.reading import as_declared
-from fxdask.workflows.job import prior_values
+from fxdask.tasks.rank import OUTERMOST, RankParts, moment_results, result_names
 from fxdask.workflows.model import TrainingData
+from fxdask.workflows.rank_request import RankOptions, RankRequest, planned_request, request_identity
 from fxdask.workflows.rank_settings import RankSettings
 from fxdask.workflows.ranked import RankedFeatures
-from fxdask.workflows.redundancy import Redundancy, choose_features
+from fxdask.workflows.redundancy import choose_features
 from fxdask.workflows.relief import relief_scores
 from fxdask.workflows.tables import named_features
 
-__all__ = ["RankOptions", "rank"]
+__all__ = ["rank"]
 
 log = logging.getLogger(__name__)
 
-SMALL = 64 * MIB
-LIBRARY_BYTES = 128 * MIB
-"""Memory of numba and of SciPy's distributions, which a process loads with its first block."""
-MOST_READS = 20_000
-"""Reads of row groups by all blocks up to which columns are read from Parquet itself."""
-MOST_MOMENTS = 200_000
-"""Of all classes and features, in one pass over the rows: they are Python's integers, some hundred bytes each."""
 MOST_PROBES = 4096
 SHOWN_PER_CRITERION = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankOptions:
-    """How a ranking runs; nothing of it changes a score."""
-
-    store: str | None = None
-    overwrite: bool = False
-    memory_limit: Any = None
-    verbose: bool = False
-    draws_curves: bool = True
-    """Whether the densities of the best features are computed for the report."""
-    redundancy: Redundancy | None = None
-    """How features are chosen by the first criterion that do not repeat each other."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Ranking:
-    """A running ranking: what the call requested, and how it is split."""
-
-    settings: RankSettings
-    data: TrainingData
-    options: RankOptions
-    job: RankJob
-    resources: Resources
-    reads_where_it_is: bool
-    """Whether tasks can read columns of X without a copy."""
-    by_rows: bool
-    """Whether one pass over the rows gives all that the criteria need, so that no copy is needed."""
-    started: float
-
-    @property
-    def plan(self) -> RankPlan:
-        return self.job.plan
 
 
 def rank(settings: RankSettings, data: TrainingData, options: RankOptions) -> RankedFeatures:
@@ -104,8 +54,8 @@ def rank(settings: RankSettings, data: TrainingData, options: RankOptions) -> Ra
     with named_features(data.samples.names):
         started = time.perf_counter()
         check_reachable(location_of(data.samples.handle), "the samples")
-        identity = _identity(settings, data, options) if options.store else {}
-        ranking = _planned(settings, _small_in_memory(data, settings), options, started)
+        identity = request_identity(settings, data, options) if options.store else {}
+        ranking = planned_request(settings, data, options, started)
         if options.store is None and (ranking.reads_where_it_is or ranking.by_rows):
             return _run(ranking, None)
         folder = nullcontext(None) if options.store else _temporary_folder()
@@ -128,111 +78,10 @@ def _temporary_folder() -> Iterator[str]:
         yield folder
 
 
-# Planning
-
-
-def _small_in_memory(data: TrainingData, settings: RankSettings) -> TrainingData:
-    """Small samples are loaded into memory, where columns can be read; larger ones stay where they are."""
-    samples, handle = data.samples, data.samples.handle
-    if isinstance(handle, ParquetAddress) and settings.missing == "omit" and samples.dtype.kind != "f":
-        # Integers have no NaN; float64 columns have, where a value is missing.
-        handle = replace(handle, dtype="<f8")
-        samples = replace(samples, handle=handle, dtype=np.dtype(np.float64))
-    if isinstance(handle, np.ndarray) or samples.n_bytes > SMALL:
-        return replace(data, samples=samples)
-    if isinstance(handle, DaskArray):
-        (array,) = dask.compute(handle)
-        array = as_declared(array, (samples.n_samples, samples.n_features), samples.dtype.str)
-    else:
-        array = read_all(handle)
-    return replace(data, samples=replace(samples, handle=np.ascontiguousarray(array)))
-
-
-def _planned(settings: RankSettings, data: TrainingData, options: RankOptions, started: float) -> _Ranking:
-    samples, handle = data.samples, data.samples.handle
-    is_local = isinstance(handle, np.ndarray) and active_client() is None
-    is_broadcast = isinstance(handle, np.ndarray) and not is_local and samples.n_bytes <= SMALL
-    extra = LIBRARY_BYTES + (samples.n_bytes if is_broadcast else 0)
-    resources = measured_resources(options.memory_limit, extra_baseline=extra, local=is_local)
-    job = RankJob(
-        plan=RankPlan(size=RankSize(n_samples=samples.n_samples, n_features=samples.n_features), features_per_block=1),
-        criteria=settings.of_columns,
-        codes=data.codes,
-        priors=prior_values(settings.priors, data.counts),
-        dtype=samples.dtype.str,
-        location=settings.location,
-        spread=settings.spread,
-        shrink_spread=settings.shrink_spread,
-        seed=settings.seed,
-        omits_missing=settings.missing == "omit",
-    )
-    groups = row_groups(handle) if isinstance(handle, ParquetAddress) else []
-    size = RankSize(
-        n_samples=samples.n_samples,
-        n_features=samples.n_features,
-        itemsize=samples.dtype.itemsize,
-        gathered_itemsize=gathered_type(samples.dtype).itemsize,
-        sorts_columns=job.sorts_columns,
-        n_results=len(result_names(settings.of_columns, len(data.classes))),
-        piece_rows=max((group.n_rows for group in groups), default=0),
-    )
-    plan, where_it_is = plan_ranking(size, None, resources), is_local or is_broadcast
-    where_it_is |= bool(groups) and len(groups) * plan.n_blocks <= MOST_READS
-    if not where_it_is:
-        plan = plan_ranking(replace(size, piece_rows=0), _row_facts(handle, samples.n_bytes), resources)
-    return _Ranking(
-        settings=settings,
-        data=data,
-        options=options,
-        job=replace(job, plan=plan),
-        resources=resources,
-        reads_where_it_is=where_it_is,
-        by_rows=not where_it_is and _needs_one_pass(job, samples.dtype, options),
-        started=started,
-    )
-
-
-def _needs_one_pass(job: RankJob, dtype: np.dtype, options: RankOptions) -> bool:
-    """Whether moments, which can be added, are all that is needed; those of rounded values need whole columns."""
-    few = job.n_classes * job.plan.size.n_features <= MOST_MOMENTS
-    no_columns = not job.sorts_columns and options.redundancy is None
-    return few and no_columns and gathered_type(dtype) == np.float32
-
-
-def _row_facts(handle: Any, n_bytes: int) -> RowFacts:
-    """How rows of the samples are read, for the plan of the copies."""
-    if isinstance(handle, np.ndarray):
-        return RowFacts(copies=0)
-    if isinstance(handle, DaskArray):
-        largest = int(np.prod([max(lengths, default=0) for lengths in handle.chunks])) * handle.dtype.itemsize
-        return RowFacts(rows_per_chunk=int(handle.chunksize[0]), copies=2, chunk_bytes=min(largest, n_bytes))
-    if isinstance(handle, ParquetAddress):
-        return RowFacts(rows_per_chunk=rows_per_chunk(handle), chunk_bytes=decoded_bytes(handle))
-    per_chunk = rows_per_chunk(handle)
-    return RowFacts(rows_per_chunk=per_chunk, copies=2 if per_chunk else 1)
-
-
 # The store
 
 
-def _identity(settings: RankSettings, data: TrainingData, options: RankOptions) -> dict[str, Any]:
-    """Everything that the result depends on: parameters, data, labels; not workers or memory."""
-    samples, source = data.samples, None
-    if not isinstance(samples.handle, (np.ndarray, DaskArray)):
-        source = fingerprint(samples.handle)
-    if source is None:
-        with progress_bar("reading", shown=options.verbose) as progress:
-            source = digest_samples(samples.handle, samples.n_samples, samples.n_features, progress)
-    return {
-        **json.loads(json.dumps(asdict(settings))),
-        "samples": source,
-        "samples_dtype": samples.dtype.newbyteorder("<").str,
-        "labels": data.labels_digest(),
-        "names": None if samples.names is None else [str(name) for name in samples.names],
-    }
-
-
-def _run_into_store(ranking: _Ranking, url: str, identity: Mapping[str, Any], *, overwrite: bool) -> RankedFeatures:
+def _run_into_store(ranking: RankRequest, url: str, identity: Mapping[str, Any], *, overwrite: bool) -> RankedFeatures:
     """Create or resume the store of this ranking, run it, and move the store to its final path."""
     job = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     with exclusive_lease(url) as lease:
@@ -259,8 +108,8 @@ def _run_into_store(ranking: _Ranking, url: str, identity: Mapping[str, Any], *,
 
 
 def _open_or_create(
-    transaction: Transaction, ranking: _Ranking, identity: Mapping[str, Any], job: str
-) -> tuple[RankingStore, _Ranking]:
+    transaction: Transaction, ranking: RankRequest, identity: Mapping[str, Any], job: str
+) -> tuple[RankingStore, RankRequest]:
     """The unfinished store of the same job with its own block size, or a new one."""
     url, header, plan = transaction.url, transaction.header, ranking.plan
     if header is not None:
@@ -313,7 +162,7 @@ def _refuse_other_job(url: str, header: Mapping[str, Any], wanted: Mapping[str, 
 # The run
 
 
-def _run(ranking: _Ranking, store: RankingStore | None) -> RankedFeatures:
+def _run(ranking: RankRequest, store: RankingStore | None) -> RankedFeatures:
     """Score all blocks, find the neighbours of ReliefF, and draw the best features."""
     if ranking.by_rows:
         return _run_by_rows(ranking, store)
@@ -334,7 +183,7 @@ def _run(ranking: _Ranking, store: RankingStore | None) -> RankedFeatures:
     return replace(found, info=_info(ranking, parts))
 
 
-def _run_by_rows(ranking: _Ranking, store: RankingStore | None) -> RankedFeatures:
+def _run_by_rows(ranking: RankRequest, store: RankingStore | None) -> RankedFeatures:
     """Add up the moments of all features in one pass over the rows; curves are those of some samples."""
     job, codes = ranking.job, ranking.job.codes
     probed = np.unique(np.linspace(0, len(codes) - 1, MOST_PROBES).astype(np.int64))
@@ -355,7 +204,7 @@ def _run_by_rows(ranking: _Ranking, store: RankingStore | None) -> RankedFeature
     return replace(found, info=_info(ranking, RankParts({}, summed.workers, 0)))
 
 
-def _columns(ranking: _Ranking, store: RankingStore | None) -> tuple[_Ranking, Any]:
+def _columns(ranking: RankRequest, store: RankingStore | None) -> tuple[RankRequest, Any]:
     """The source that tasks read columns from: X where it is, or copies of it in the store."""
     handle, plan = ranking.data.samples.handle, ranking.plan
     if ranking.reads_where_it_is:
@@ -377,7 +226,7 @@ def _all_results(parts: RankParts, store: RankingStore | None) -> NDArray[np.flo
     return np.concatenate([parts.results[index] for index in sorted(parts.results)], axis=1)
 
 
-def _relief(ranking: _Ranking, results: NDArray[np.float64], store: RankingStore | None) -> Scores | None:
+def _relief(ranking: RankRequest, results: NDArray[np.float64], store: RankingStore | None) -> Scores | None:
     """(1, feature) weights of ReliefF, read from the store if an earlier call found them; None if not wanted."""
     if not ranking.settings.of_rows:
         return None
@@ -396,7 +245,7 @@ def _relief(ranking: _Ranking, results: NDArray[np.float64], store: RankingStore
     return weights
 
 
-def _assembled(ranking: _Ranking, results: NDArray[np.float64], relief: Scores | None) -> RankedFeatures:
+def _assembled(ranking: RankRequest, results: NDArray[np.float64], relief: Scores | None) -> RankedFeatures:
     """Results of all features -> scores and p-values by criterion."""
     settings, data = ranking.settings, ranking.data
     n_classes, samples = len(data.classes), data.samples
@@ -443,7 +292,7 @@ def _with_curves(
     return replace(found, shown=shown, curves=curves)
 
 
-def _loaded(ranking: _Ranking, store: RankingStore, url: str) -> RankedFeatures:
+def _loaded(ranking: RankRequest, store: RankingStore, url: str) -> RankedFeatures:
     """The ranking of a finished store."""
     relief = store.read("relief")[None] if ranking.settings.of_rows else None
     found = _assembled(ranking, store.read_results(), relief)
@@ -452,7 +301,7 @@ def _loaded(ranking: _Ranking, store: RankingStore, url: str) -> RankedFeatures:
     return replace(found, shown=shown, curves=curves, store=url, info=_info(ranking, RankParts({}, {}, 0)))
 
 
-def _info(ranking: _Ranking, parts: RankParts) -> dict[str, Any]:
+def _info(ranking: RankRequest, parts: RankParts) -> dict[str, Any]:
     """Counters and timings of a ranking, for users and benchmarks."""
     return {
         "seconds": time.perf_counter() - ranking.started,

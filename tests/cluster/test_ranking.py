@@ -14,7 +14,7 @@ from distributed import Client
 
 import fxdask
 from fxdask.planning import rank_plan
-from fxdask.workflows import rank as workflow
+from fxdask.workflows import rank_request as workflow
 
 from .conftest import dask_processes
 

@@ -23,7 +23,7 @@ from fxdask.planning import rank_plan
 from fxdask.sizes import MIB
 from fxdask.store.ranking import RankingStore
 from fxdask.tasks import rank as tasks
-from fxdask.workflows import rank as workflow
+from fxdask.workflows import rank_request as workflow
 
 LOOPS = ["fisher", "extended_fisher", "pearson", "kolmogorov_smirnov", "volume_of_overlap"]
 ALL = list(fxdask.CRITERIA)
@@ -136,7 +136,9 @@ def test_the_bits_do_not_depend_on_chunks(mixed, tmp_path_factory, rows, columns
     assert bits(found) == expected
 
 
-@pytest.mark.parametrize(("kind", "missing"), [("zarr", "error"), ("dask", "omit"), ("npy", "omit")])
+@pytest.mark.parametrize(
+    ("kind", "missing"), [("zarr", "error"), ("dask", "omit"), ("npy", "omit"), ("parquet", "error")]
+)
 def test_moments_are_added_in_one_pass_over_the_rows(mixed, staged, tmp_path, monkeypatch, kind, missing):
     X, y = mixed
     X = X.copy()

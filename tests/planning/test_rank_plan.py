@@ -59,6 +59,12 @@ def test_plain_moments_need_less_than_sorted_columns():
     assert plan_ranking(plain).block_bytes < plan_ranking(size).block_bytes - 79_000_000
 
 
+def test_moments_of_ranges_need_no_whole_column():
+    size = RankSize(n_samples=10**9, n_features=100, whole_columns=False)
+    plan = plan_ranking(size, RowFacts(rows_per_chunk=10_000), worker(GIB))
+    assert (plan.block_bytes, plan.n_ranges) == (0, 6250)
+
+
 def test_few_features_are_one_block_and_many_are_shared_among_threads():
     assert plan_ranking(RankSize(n_samples=100, n_features=12), None, worker(GIB)).n_blocks == 1
     assert plan_ranking(RankSize(n_samples=100, n_features=8_000), None, worker(GIB, processes=10)).n_blocks == 40
