@@ -9,7 +9,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from fxdask.errors import StoreFormatError
+from fxdask.errors import StoreFormatError, StoreWriteError
 from fxdask.sizes import NodeBlock
 from fxdask.store.damage import damaged
 from fxdask.store.group import (
@@ -19,6 +19,7 @@ from fxdask.store.group import (
     check_writable,
     finish_group,
     has_chunk,
+    has_metadata,
     open_group,
     stored_array,
     write_header,
@@ -157,6 +158,14 @@ class RankingStore:
         """(feature, sample) copies of these features at the samples from ``first`` to ``last``."""
         with reading(self.url, STAGED):
             return np.asarray(self.array(STAGED)[start:stop, first:last])
+
+    def check_staged(self) -> None:
+        """Refuse a result of copies that were removed meanwhile, because they may have been read as zeros."""
+        if not has_metadata(self._group, STAGED):
+            raise StoreWriteError(
+                f"{self.url} was finished while this part was computed; "
+                "run the same call again if the result is incomplete"
+            )
 
     # Whole arrays
 

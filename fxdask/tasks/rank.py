@@ -27,7 +27,7 @@ from fxdask.kernels.sorted_columns import SortedColumns, sort_in_place, sorted_s
 from fxdask.kernels.statistics import ClassStatistics, shrunk_spread
 from fxdask.planning.rank_plan import RankPlan
 from fxdask.sizes import BYTES_PER_RANKED_GROUP, NodeBlock
-from fxdask.store.columns import ColumnSource, read_columns
+from fxdask.store.columns import ColumnSource, StagedColumns, read_columns
 from fxdask.store.ranking import RankingStore
 from fxdask.store.sources import Source
 from fxdask.tasks.cache import job_cache
@@ -204,6 +204,8 @@ def rank_block(job: RankJob, columns: ColumnSource, index: int) -> RankParts:
     results = np.concatenate([measured if ranges is None else ranges, criteria])
     if store is None:
         return RankParts({index: results}, this_worker(counters), 0)
+    if isinstance(columns, StagedColumns):
+        store.check_staged()
     store.write_block(block, results)
     return RankParts({}, this_worker(counters), 0)
 

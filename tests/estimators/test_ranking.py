@@ -17,7 +17,7 @@ from scipy import stats
 from sklearn.feature_selection import f_classif
 
 import fxdask
-from fxdask.errors import InvalidInputError, MemoryPlanError, StoreExistsError
+from fxdask.errors import InvalidInputError, MemoryPlanError, StoreExistsError, StoreWriteError
 from fxdask.kernels.criteria.relief import spread_anchors
 from fxdask.planning import rank_plan
 from fxdask.sizes import MIB
@@ -262,6 +262,20 @@ def test_an_interrupted_ranking_is_resumed(mixed, staged, tmp_path, monkeypatch)
     ]
     monkeypatch.setattr(tasks, "_criteria", None)
     assert bits(fxdask.rank_features(tmp_path / "x.zarr", y, ALL, n_anchors=10, store=store)) == expected
+
+
+def test_a_late_block_of_removed_copies_is_refused(mixed, staged, tmp_path, monkeypatch):
+    X, y = mixed
+    original = tasks._criteria
+
+    def late(job, *arguments):
+        RankingStore.open(job.store, "r+", finished=False).drop_staging()
+        return original(job, *arguments)
+
+    monkeypatch.setattr(tasks, "_criteria", late)
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(50, 9))
+    with pytest.raises(StoreWriteError, match="was finished while this part was computed"):
+        fxdask.rank_features(tmp_path / "x.zarr", y, ["extended_fisher"], store=tmp_path / "r.zarr")
 
 
 def test_a_store_of_other_data_or_parameters_is_refused(mixed, tmp_path):
