@@ -9,8 +9,10 @@ from fxdask.errors import MemoryPlanError
 if TYPE_CHECKING:
     from fxdask.estimators.classifier import FisherNetworkClassifier
     from fxdask.estimators.loading import load
+    from fxdask.estimators.ranking import Ranking, rank_features
     from fxdask.estimators.reporting import report
     from fxdask.estimators.scoring import batch_score
+    from fxdask.estimators.selector import FilterSelector
     from fxdask.execution.connection import connected
     from fxdask.experiment.reproduce import Reproduction, reproduce
     from fxdask.kernels.criteria.table import CRITERIA
@@ -23,14 +25,17 @@ __all__ = [
     "CRITERIA",
     "BatchScores",
     "Evaluation",
+    "FilterSelector",
     "FisherNetworkClassifier",
     "FitPlan",
     "MemoryPlanError",
+    "Ranking",
     "Reproduction",
     "__version__",
     "batch_score",
     "connected",
     "load",
+    "rank_features",
     "report",
     "reproduce",
     "table",
@@ -40,12 +45,15 @@ _MODULES = {
     "CRITERIA": "fxdask.kernels.criteria.table",
     "BatchScores": "fxdask.workflows.score",
     "Evaluation": "fxdask.workflows.evaluate",
+    "FilterSelector": "fxdask.estimators.selector",
     "FisherNetworkClassifier": "fxdask.estimators.classifier",
     "FitPlan": "fxdask.planning.fit_plan",
+    "Ranking": "fxdask.estimators.ranking",
     "Reproduction": "fxdask.experiment.reproduce",
     "batch_score": "fxdask.estimators.scoring",
     "connected": "fxdask.execution.connection",
     "load": "fxdask.estimators.loading",
+    "rank_features": "fxdask.estimators.ranking",
     "report": "fxdask.estimators.reporting",
     "reproduce": "fxdask.experiment.reproduce",
     "table": "fxdask.workflows.tables",

@@ -19,12 +19,14 @@ __all__ = [
     "rows_per_read",
     "rows_per_step",
     "scoring_tile",
+    "staged_rows_per_piece",
     "tile_shape",
 ]
 
 MIB = 2**20
 BYTES_PER_READ = 16 * MIB
 BYTES_PER_SORTED_GROUP = 4 * MIB
+BYTES_PER_RANKED_GROUP = 16 * MIB
 FULL_TILE_NODES = 384
 FULL_TILE_SAMPLES = 768
 WIDEST_FULL_TILE = 8192
@@ -121,3 +123,8 @@ def rows_per_step(n_features: int, n_used: int) -> int:
     """Samples per density lookup at ``n_used`` nodes: whole tiles, enough to outweigh reading the tables."""
     per_tile = scoring_tile(n_used, n_features).samples
     return per_tile * max(1, min(MOST_ROWS_PER_STEP, LOOKUPS_PER_STEP // n_used) // per_tile)
+
+
+def staged_rows_per_piece(rows_per_range: int, row_bytes: int) -> int:
+    """Samples of some columns that are read at a time from copies in ranges: whole ranges, about 16 MiB."""
+    return rows_per_range * max(1, BYTES_PER_READ // (rows_per_range * row_bytes))

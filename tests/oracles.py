@@ -674,3 +674,65 @@ def _manhattan(a, b):
     for x, y in zip(a, b, strict=True):
         total += abs(x - y)
     return total
+
+
+def feature_scores(X, codes, criterion):
+    """(sample, feature) values with NaN, (sample,) classes, a criterion without noise -> (class, feature) scores.
+
+    The priors are the shares of the classes; missing values are left out, feature by feature.
+    """
+    counts = [list(codes).count(k) for k in sorted(set(codes))]
+    scores = [feature_score(column, codes, counts, criterion) for column in np.transpose(X)]
+    return np.array(scores, dtype=np.float64).T
+
+
+def feature_score(column, codes, counts, criterion):
+    """(sample,) values of one feature -> its score for every class."""
+    present = [(float(v), code) for v, code in zip(column, codes, strict=True) if not math.isnan(v)]
+    classes = [[v for v, code in present if code == k] for k in range(len(counts))]
+    if criterion in ("fisher", "extended_fisher"):
+        return _robust_score(classes, counts, criterion)
+    if criterion == "pearson":
+        pairs = [(v, k) for k, own in enumerate(classes) for v in own]
+        ratio = correlation_ratio([v for v, _ in pairs], [k for _, k in pairs])[0] if pairs else 0.0
+        return [ratio] * len(counts)
+    scores = []
+    for k, own in enumerate(classes):
+        others = [other for j, other in enumerate(classes) if j != k]
+        if criterion == "kolmogorov_smirnov":
+            rest = [v for other in others for v in other]
+            scores.append(distribution_distance(own, rest) if own and rest else 0.0)
+        else:
+            scores.append(min(volume_of_overlap(own, other) if own and other else 0.0 for other in others))
+    return scores
+
+
+def _robust_score(classes, counts, criterion):
+    """Values of each class, samples of each class -> scores by interquartile means and MADs."""
+    if min(map(len, classes)) < 2:
+        return [-math.inf] * len(classes)
+    location = np.array([[interquartile_mean(own)] for own in classes])
+    spreads = shrunk_spreads([spread(own, "mad", 0.0)[0] for own in classes], counts)
+    priors = [count / sum(counts) for count in counts]
+    tolerance = np.zeros((len(classes), 1))
+    return divergences(location, np.array(spreads)[:, None], priors, tolerance, criterion)[:, 0].tolist()
+
+
+def mrmr(relevance, columns, n_features):
+    """(feature,) relevance, list of the features' values -> features chosen by relevance less mean |correlation|."""
+
+    def correlation(a, b):
+        a, b = [v - mean(a) for v in a], [v - mean(b) for v in b]
+        product = math.fsum(x * y for x, y in zip(a, b, strict=True))
+        size = math.sqrt(math.fsum(x * x for x in a) * math.fsum(y * y for y in b))
+        return product / size if size else 0.0
+
+    chosen = []
+    while len(chosen) < min(n_features, len(relevance)):
+        left = [i for i in range(len(relevance)) if i not in chosen]
+        value = {
+            i: relevance[i] - (mean([abs(correlation(columns[i], columns[j])) for j in chosen]) if chosen else 0)
+            for i in left
+        }
+        chosen.append(max(left, key=lambda i: (value[i], -i)))
+    return chosen

@@ -29,6 +29,7 @@ LIBRARY_PARTS = {
     "fsspec": {"store"},
     "google_crc32c": {"store"},
     "pyarrow": {"store"},
+    "pandas": {"estimators"},
     "dask": {"execution", "workflows", "estimators", "experiment"},
     "distributed": {"execution"},
     "sklearn": {"estimators", "experiment", "workflows/data.py"},
@@ -191,7 +192,7 @@ def test_there_are_no_cycles():
 
 
 def declared_libraries() -> set[str]:
-    """Import names of the package's dependencies and of its extra for Parquet: PyPI's names, but for dashes."""
+    """Import names of the package's dependencies and of its extra for tables: PyPI's names, but for dashes."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = [*project["dependencies"], *project["optional-dependencies"]["parquet"]]
     names = {re.match(r"[\w.-]+", line)[0].lower() for line in lines}

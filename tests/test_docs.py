@@ -18,12 +18,15 @@ ROOT = Path(__file__).parent.parent
     [
         "fxdask.estimators.classifier",
         "fxdask.estimators.loading",
+        "fxdask.estimators.ranking",
         "fxdask.estimators.reporting",
         "fxdask.estimators.scoring",
+        "fxdask.estimators.selector",
         "fxdask.execution.connection",
         "fxdask.experiment.reproduce",
         "fxdask.planning.fit_plan",
         "fxdask.planning.fit_search",
+        "fxdask.planning.rank_plan",
         "fxdask.planning.score_plan",
         "fxdask.store.retry",
         "fxdask.workflows.evaluate",
@@ -40,7 +43,7 @@ def test_examples_in_docstrings_run(module):
 def readme_example(word):
     """The one Python example of the README with this word."""
     examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(examples) == 3, "a new example needs a test of its own"
+    assert len(examples) == 4, "a new example needs a test of its own"
     (example,) = (text for text in examples if word in text)
     return compile(example, "README.md", "exec")
 
@@ -50,6 +53,21 @@ def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     exec(readme_example("zarr.create_array"), {})
     assert 0.7 < float(capsys.readouterr().out.split()[0]) <= 1
     assert zarr.open_group("scored.zarr")["labels"].shape == (597,)
+
+
+def test_the_example_of_ranking_in_the_readme_runs(tmp_path, monkeypatch, capsys):
+    """Features of equal means and unequal variances, which criteria of the means alone do not see."""
+    monkeypatch.chdir(tmp_path)
+    exec(readme_example("fxdask.rank_features"), {})
+    printed = capsys.readouterr().out.splitlines()
+    first = {line.split()[0]: set(re.findall(r"'(x\d+)'", line)) for line in printed}
+    wide = {f"x{i}" for i in range(6)}
+    for criterion in ("extended_fisher", "kolmogorov_smirnov", "mutual_information", "density_overlap"):
+        assert first[criterion] == wide, criterion
+    for criterion in ("fisher", "pearson"):
+        assert len(first[criterion] & wide) < 6, criterion
+    assert set(re.findall(r"x\d+", printed[-1])) >= wide
+    assert (tmp_path / "ranking.html").exists()
 
 
 def test_the_example_of_tables_in_the_readme_runs(tmp_path, monkeypatch, capsys):

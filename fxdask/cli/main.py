@@ -13,7 +13,7 @@ from fxdask.errors import FxdaskError
 
 __all__ = ["cli", "main"]
 
-COMMANDS = ("fit", "score", "info", "verify", "report", "reproduce")
+COMMANDS = ("fit", "score", "rank", "info", "verify", "report", "reproduce")
 
 
 class _Commands(click.Group):

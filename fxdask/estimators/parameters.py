@@ -1,7 +1,8 @@
-"""Turn the classifier's parameters into the checked settings of a fit."""
+"""Turn the parameters of the classifier, and of a ranking, into checked settings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from fxdask.errors import InvalidInputError
+from fxdask.workflows.rank_settings import RankSettings
 from fxdask.workflows.settings import FitSettings, check_whole_number
 
-__all__ = ["PAPER", "checked_settings"]
+__all__ = ["PAPER", "checked_rank_settings", "checked_settings"]
 
 LARGEST_DRAWN_SEED = 2**31 - 1
 
@@ -67,6 +69,24 @@ def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSetti
     if settings.kept and estimator.store is None:
         asked = 'keep_projections="all"' if "projections" in settings.kept else "keep_weights=True"
         raise InvalidInputError(f"{asked} needs a store; pass a path with store=")
+    return settings
+
+
+def checked_rank_settings(parameters: Mapping[str, Any]) -> RankSettings:
+    """The checked settings of a ranking from the parameters of ``rank_features``; others are ignored."""
+    criteria = parameters["criteria"]
+    settings = RankSettings(
+        criteria=(criteria,) if isinstance(criteria, str) else tuple(dict.fromkeys(criteria)),
+        location=parameters["location"],
+        spread=parameters["spread"],
+        shrink_spread=_plain(parameters["shrink_spread"]),
+        priors=_plain_priors(parameters["priors"]),
+        missing=parameters["missing"],
+        n_anchors=_plain(parameters["n_anchors"]),
+        n_neighbors=_plain(parameters["n_neighbors"]),
+        seed=_seed_of(parameters["random_state"]),
+    )
+    settings.check()
     return settings
 
 

@@ -22,7 +22,7 @@ from fxdask.kernels.preprocessing import (
 from fxdask.sizes import rows_per_read
 from fxdask.tasks import scan as tasks
 
-__all__ = ["SampleScan", "measure_class_norms", "probe_samples", "scan_samples", "stage_samples"]
+__all__ = ["SampleScan", "digest_samples", "measure_class_norms", "probe_samples", "scan_samples", "stage_samples"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,13 @@ def scan_samples(
         digest=hashlib.sha256(b"".join(part.digest for part in found)).hexdigest(),
         quartiles=origin_quartiles(np.concatenate([part.probes for part in found]), normalize),
     )
+
+
+def digest_samples(samples: SamplesHandle, n_rows: int, n_features: int, progress: Progress | None = None) -> str:
+    """Raw samples -> a digest of their content, the same for every chunking."""
+    digest = delayed(tasks.digest_rows, pure=False)
+    work = [digest(part, start, stop) for start, stop, part in row_tasks(samples, n_rows, n_features)]
+    return hashlib.sha256(b"".join(compute(work, progress, local=is_in_memory(samples)))).hexdigest()
 
 
 def _between(indices: NDArray[np.intp], first: int, last: int) -> NDArray[np.intp]:

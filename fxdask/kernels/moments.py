@@ -27,7 +27,7 @@ from fxdask.kernels.projection import ColumnValues
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import SPREAD_SOURCES, ZERO, ClassStatistics
 
-__all__ = ["UNIT", "Moments", "class_moments", "merge_moments", "moment_statistics"]
+__all__ = ["UNIT", "Exact", "Moments", "class_moments", "merge_moments", "moment_statistics"]
 
 UNIT = 149
 """A sum is a whole number of 2^-UNIT, a sum of squares one of 2^-(2 UNIT)."""
@@ -41,6 +41,7 @@ BYTES_PER_ROW_GROUP = 2**22
 FLOAT32_DIGITS = 24
 
 Exact = NDArray[np.object_]
+"""Python's integers."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,10 @@ from fxdask.sizes import row_ranges
 __all__ = ["Ordered", "SortedRows", "row_groups"]
 
 
+LONG_ROW = 2**12
+"""From this length on, one row at a time is added faster than several."""
+
+
 def row_groups(n_rows: int, n_values: int, bytes_at_a_time: int) -> list[slice]:
     """Slices of nearly equal numbers of rows of float32 values, each of which fits into these bytes."""
     n_groups = math.ceil(n_rows / max(1, bytes_at_a_time // (4 * n_values)))
@@ -104,7 +108,10 @@ class SortedRows:
         kept = self.values[:, trimmed : self.count - trimmed]
         bounds = np.maximum(np.abs(kept[:, 0]), np.abs(kept[:, -1]))
         sums = ExactSums(bounds, kept.shape[1])
-        sums.add_float32(kept)
+        if kept.shape[1] >= LONG_ROW:
+            sums.add_sorted(kept)
+        else:
+            sums.add_float32(kept)
         return sums.totals()
 
     def moments(self) -> tuple[list[Fraction], list[Fraction]]:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.projection import ColumnValues
 from fxdask.kernels.scratch import Scratch
-from fxdask.kernels.statistics import sorted_classes
+from fxdask.kernels.statistics import LOCATIONS, ZERO, ClassStatistics, sorted_classes, spread_with_fallback
 
-__all__ = ["SortedColumns", "sort_columns"]
+__all__ = ["SortedColumns", "sort_columns", "sort_in_place", "sorted_statistics"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,13 @@ class SortedColumns:
         return self.values[column, first : first + int(self.counts[k, column])]
 
 
+def sort_in_place(values: ColumnValues, indices: NDArray[np.integer]) -> SortedColumns:
+    """(column, sample) values, of which each class is one run, in the order of the classes -> the same, sorted."""
+    for (run,) in values.runs:
+        values.values[:, run].sort(axis=1)
+    return SortedColumns.of(values.values, [values.count(k) for k in range(len(values.runs))], indices)
+
+
 def sort_columns(values: ColumnValues, indices: NDArray[np.integer], scratch: Scratch | None = None) -> SortedColumns:
     """(column, sample) values, (column,) numbers of the columns -> the values ascending within each class."""
     class_counts = [values.count(k) for k in range(len(values.runs))]
@@ -60,3 +68,25 @@ def sort_columns(values: ColumnValues, indices: NDArray[np.integer], scratch: Sc
     for k, rows, ordered in sorted_classes(values, scratch or Scratch()):
         ascending[rows, last[k] - ordered.count : last[k]] = ordered.values
     return SortedColumns.of(ascending, class_counts, indices)
+
+
+def sorted_statistics(
+    columns: SortedColumns, tolerance: NDArray[np.float64], location: str, spread: str
+) -> ClassStatistics:
+    """(class, column) tolerance -> location and spread of the values that are not missing; 0 where there are none."""
+    result = ClassStatistics.empty(*columns.counts.shape)
+    result.location[...], result.spread[...], result.source[...] = 0.0, 0.0, ZERO
+    for k in range(columns.n_classes):
+        first, last = columns.edges[k : k + 2].tolist()
+        whole = columns.counts[k] == last - first
+        groups = [np.flatnonzero(whole)] if last > first else []
+        # Columns with missing values have different lengths, so they are measured one by one.
+        groups += [np.array([column]) for column in np.flatnonzero(~whole & (columns.counts[k] > 0))]
+        for some in groups:
+            if not len(some):
+                continue
+            rows = slice(None) if len(some) == len(whole) else some
+            ordered = SortedRows(columns.values[rows, first : first + int(columns.counts[k, some[0]])])
+            result.location[k, some] = LOCATIONS[location](ordered)
+            result.spread[k, some], result.source[k, some] = spread_with_fallback(ordered, spread, tolerance[k, some])
+    return result

@@ -54,6 +54,20 @@ class ExactSums:
         for some, into in _few_rows(terms, rows):
             self._add_float32(terms[some], into)
 
+    def add_sorted(self, terms: NDArray[np.float32]) -> None:
+        """(row, term) float32 terms, ascending in each row: add them to all rows.
+
+        The small ones, which are not multiples of the grid, lie next to each other, so they are found at once.
+        """
+        rows, few = [], []
+        for row, (of_row, bound) in enumerate(zip(terms, self._largest_small(ALL), strict=True)):
+            low, high = of_row.searchsorted(-bound, side="right"), of_row.searchsorted(bound, side="left")
+            for large in (of_row[:low], of_row[high:]):
+                self._sums[0][row] += np.add.reduce(large, dtype=np.float64)
+            rows.append(np.full(high - low, row))
+            few.append(of_row[low:high])
+        self._add_few(np.concatenate(rows), np.concatenate(few).astype(np.float64), level=0)
+
     def _add_float64(self, terms: NDArray[np.float64], rows: slice) -> None:
         anchors = self._anchor(0)[rows, None]
         multiples = terms + anchors
@@ -65,8 +79,7 @@ class ExactSums:
 
     def _add_float32(self, terms: NDArray[np.float32], rows: slice) -> None:
         """A float32 has 24 binary digits, so one that is not small is already a multiple of the grid."""
-        with np.errstate(over="ignore"):
-            largest_small = np.ldexp(self._anchor(0)[rows] / 1.5, MULTIPLE_OF_GRID).astype(np.float32)
+        largest_small = self._largest_small(rows)
         small = np.flatnonzero(np.abs(terms) < largest_small[:, None])
         if len(small):
             indices = np.divmod(small, terms.shape[1])
@@ -74,6 +87,11 @@ class ExactSums:
             terms = terms.copy()
             terms[indices] = 0
         self._sums[0][rows] += np.add.reduce(terms, axis=1, dtype=np.float64)
+
+    def _largest_small(self, rows: slice) -> NDArray[np.float32]:
+        """(row,) absolute value below which a float32 may not be a multiple of the coarsest grid."""
+        with np.errstate(over="ignore"):
+            return np.ldexp(self._anchor(0)[rows] / 1.5, MULTIPLE_OF_GRID).astype(np.float32)
 
     def _add_few(self, rows: NDArray[np.intp], terms: NDArray[np.float64], level: int) -> None:
         """(term,) rows and terms that may need this grid and finer ones: add each term to its row."""

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 HEADER = "fxdask"
-KINDS = ("model", "scores")
+KINDS = ("model", "scores", "ranking")
 LARGEST_HEADER = 2**28
 OWN_CODECS = (("BytesCodec", "Crc32cCodec"), ("VLenUTF8Codec", "Crc32cCodec"))
 
@@ -124,7 +124,7 @@ def _checked_header(group: zarr.Group, url: str) -> dict[str, Any] | None:
 
 
 def open_group(url: str, kind: str, mode: Mode = "r", *, finished: bool = True) -> tuple[zarr.Group, dict[str, Any]]:
-    """Open a store of this kind ("model" or "scores"); with ``finished``, refuse an unfinished one."""
+    """Open a store of this kind ("model", "scores" or "ranking"); with ``finished``, refuse an unfinished one."""
     try:
         opened = _open_if_exists(url, mode)
     except StoreExistsError as error:

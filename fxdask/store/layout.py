@@ -18,6 +18,7 @@ __all__ = [
     "OPTIONAL_ARRAYS",
     "POOL_ARRAYS",
     "QUANTITIES",
+    "RANKING_ARRAYS",
     "READABLE_FORMATS",
     "SCORE_ARRAYS",
     "ArraySpec",
@@ -120,9 +121,20 @@ SCORE_ARRAYS = (
     ArraySpec(LOG_LIKELIHOOD, ("sample",), "float64", "sample"),
 )
 
+# Of a ranking: results are written block by block; columns are copies of X, removed before the store is finished.
+RANKING_ARRAYS = (
+    ArraySpec("results", ("result", "input"), "float64", "input"),
+    ArraySpec("blocks_done", ("block",), "uint64", "block"),
+    ArraySpec("relief", ("input",), "float64"),
+    ArraySpec("curves", ("shown", "curve", "point"), "float64"),
+    ArraySpec("staged/columns", ("input", "sample"), "", "input"),
+    ArraySpec("staged/ranges_done", ("range",), "uint64", "range"),
+)
+
 ARRAY_NAMES = {
     "model": tuple(spec.name for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS, *POOL_ARRAYS)),
     "scores": tuple(spec.name for spec in SCORE_ARRAYS),
+    "ranking": tuple(spec.name for spec in RANKING_ARRAYS),
 }
 """Kind of store -> the names of all arrays that it may hold besides its manifest."""
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -32,12 +33,14 @@ __all__ = [
     "TableColumn",
     "arrow",
     "arrow_of_frame",
+    "column_pieces",
     "is_parquet",
     "is_parquet_name",
     "open_parquet",
     "parquet_reader",
     "read_arrow_rows",
     "read_column",
+    "row_groups",
 ]
 
 SUFFIXES = (".parquet", ".parq", ".pq")
@@ -469,9 +472,23 @@ def parquet_reader(
     return read
 
 
+def column_pieces(source: ParquetAddress) -> Iterator[tuple[int, NDArray]]:
+    """(column, row) values of every row group with its first row; only the chosen columns are read and decoded."""
+    dtype = np.dtype(source.dtype)
+    for path, groups in groupby(row_groups(source), key=lambda group: group.path):
+        # A file of many columns and row groups has a long footer, so it is opened once for all of them.
+        with _parquet_errors(path), _open_file(source.url, path) as opened:
+            for group in groups:
+                columns = _as_columns(_read_group(source, group, opened), source, group, dtype)
+                yield group.start, np.array(columns, dtype)
+
+
 def _decoded_columns(source: ParquetAddress, group: RowGroup, dtype: np.dtype) -> list[NDArray]:
     """(column,) values of one row group; without nulls they are Arrow's own memory."""
-    table = _arrow_group(source, group)
+    return _as_columns(_arrow_group(source, group), source, group, dtype)
+
+
+def _as_columns(table: Any, source: ParquetAddress, group: RowGroup, dtype: np.dtype) -> list[NDArray]:
     return [
         _as_numpy(table.column(name), dtype, group.start, feature, name) for feature, name in enumerate(source.columns)
     ]
@@ -480,16 +497,21 @@ def _decoded_columns(source: ParquetAddress, group: RowGroup, dtype: np.dtype) -
 def _arrow_group(source: ParquetAddress, group: RowGroup) -> Any:
     """One row group as an Arrow table of the chosen columns."""
     with _parquet_errors(group.path), _open_file(source.url, group.path) as opened:
-        n_rows = None
-        if group.index < opened.num_row_groups:
-            table = opened.read_row_group(group.index, columns=list(source.columns), use_threads=False)
-            n_rows = table.num_rows
-        if n_rows != group.n_rows or not set(source.columns) <= set(table.column_names):
-            raise InvalidInputError(
-                f"{group.path} has changed since its footer was read: row group {group.index} had {group.n_rows} rows "
-                f"of {len(source.columns)} columns; start again, and do not change X meanwhile"
-            )
-        return table
+        return _read_group(source, group, opened)
+
+
+def _read_group(source: ParquetAddress, group: RowGroup, opened: Any) -> Any:
+    """One row group of an open file as an Arrow table of the chosen columns."""
+    n_rows = None
+    if group.index < opened.num_row_groups:
+        table = opened.read_row_group(group.index, columns=list(source.columns), use_threads=False)
+        n_rows = table.num_rows
+    if n_rows != group.n_rows or not set(source.columns) <= set(table.column_names):
+        raise InvalidInputError(
+            f"{group.path} has changed since its footer was read: row group {group.index} had {group.n_rows} rows "
+            f"of {len(source.columns)} columns; start again, and do not change X meanwhile"
+        )
+    return table
 
 
 def _as_numpy(column: Any, dtype: np.dtype, start: int, feature: int, name: str) -> NDArray:

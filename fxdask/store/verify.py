@@ -28,7 +28,7 @@ class VerifyResult:
 
 @retried
 def verify_store(path: str | Path) -> VerifyResult:
-    """Read every file of a finished model or of finished scores, and check it against the manifest."""
+    """Read every file of a finished store, and check it against the manifest."""
     url = store_url(path)
     header = peek_header(url)
     if header is None:

@@ -23,7 +23,7 @@ from fxdask.store.model import ModelStore
 from fxdask.store.sources import Source
 from fxdask.tasks.reading import read_range
 
-__all__ = ["ScannedRows", "add_counts", "norm_rows", "probe_rows", "scan_rows", "stage_rows"]
+__all__ = ["ScannedRows", "add_counts", "digest_rows", "norm_rows", "probe_rows", "scan_rows", "stage_rows"]
 
 ROWS_PER_SUMMARY = 768
 
@@ -47,8 +47,17 @@ def scan_rows(
     summary = merge_summaries(summarize(rows[low:high], normalize) for low, high in pieces)
     if not summary.is_finite:
         checked_rows(rows, start)
+    return ScannedRows(summary, _digest(rows), rows[probed - start])
+
+
+def digest_rows(samples: Source, start: int, stop: int | None) -> bytes:
+    """Range of raw samples, missing values among them -> the digest of their content."""
+    return _digest(read_range(samples, start, stop))
+
+
+def _digest(rows: NDArray) -> bytes:
     canonical = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("<"))
-    return ScannedRows(summary, hashlib.sha256(canonical.data).digest(), rows[probed - start])
+    return hashlib.sha256(canonical.data).digest()
 
 
 def norm_rows(

@@ -16,12 +16,12 @@ from fxdask.store.model import ModelStore
 from fxdask.tasks.job import FitJob
 from fxdask.workflows.persistence import ModelRequest
 
-__all__ = ["checked_preprocessing", "make_job", "with_store"]
+__all__ = ["checked_preprocessing", "make_job", "prior_values", "with_store"]
 
 
 def checked_preprocessing(request: ModelRequest) -> Preprocessing:
     """The preprocessing of this request's samples; samples out of range, and impossible priors, are refused."""
-    _prior_values(request.settings.priors, request.data.counts)
+    prior_values(request.settings.priors, request.data.counts)
     scan, samples = request.scan, request.data.samples
     preprocessing = preprocessing_from(scan.summary, scan.quartiles, request.settings.normalize, samples.dtype)
     _check_range(preprocessing, scan, samples.n_features)
@@ -36,7 +36,7 @@ def make_job(request: ModelRequest, preprocessing: Preprocessing, samples: Sampl
         seed=settings.seed,
         preprocessing=preprocessing,
         codes=data.codes,
-        priors=_prior_values(settings.priors, data.counts),
+        priors=prior_values(settings.priors, data.counts),
         class_norms=measure_class_norms(samples, data.codes, preprocessing),
         criterion=settings.criterion,
         location=settings.location,
@@ -60,7 +60,8 @@ def _check_range(preprocessing: Preprocessing, scan: SampleScan, n_features: int
         raise InvalidInputError(f"X has values up to {largest:.3g}, whose projections overflow float32; scale X down")
 
 
-def _prior_values(priors: str | tuple[float, ...], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def prior_values(priors: str | tuple[float, ...], counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The priors of the classes: by their shares, equal, or given numbers, scaled to a sum of one."""
     if priors == "class_share":
         return counts / counts.sum()
     if priors == "equal":

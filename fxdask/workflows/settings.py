@@ -28,6 +28,7 @@ __all__ = [
     "SELECTIONS",
     "FitSettings",
     "check_name",
+    "check_priors",
     "check_whole_number",
 ]
 
@@ -125,7 +126,7 @@ class FitSettings:
             check_name(name, getattr(self, name), known)
         _check_needs(self.criterion)
         _check_bandwidth(self.bandwidth)
-        _check_priors(self.priors)
+        check_priors(self.priors)
         for name in ("shrink_spread", "keep_weights"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidInputError(f"{name} must be True or False, not {getattr(self, name)!r}")
@@ -173,7 +174,8 @@ def _check_bandwidth(bandwidth: Any) -> None:
         )
 
 
-def _check_priors(priors: Any) -> None:
+def check_priors(priors: Any) -> None:
+    """Refuse priors that are neither a known name nor one number above 0 per class."""
     if isinstance(priors, str):
         check_name("priors", priors, PRIORS, also="an array")
         return

@@ -23,6 +23,7 @@ __all__ = [
     "in_fitted_order",
     "is_frame",
     "named_features",
+    "numeric_columns",
     "opened",
     "split_columns",
     "table",
@@ -136,6 +137,17 @@ def check_columns(columns: Sequence[TableColumn], name: str = "X") -> None:
             f"{name} has columns that do not hold numbers: {found}{more}; "
             "encode them as numbers, or choose other columns"
         )
+
+
+def numeric_columns(X: Any) -> Any:
+    """X without the columns that do not hold numbers, if it is a table; other data is returned as it is."""
+    X = opened(X)
+    if isinstance(X, ParquetTable):
+        return X.choose([column.name for column in X.column_types() if column.dtype is not None])
+    if not is_frame(X) and not is_dask_frame(X):
+        return X
+    types = column_types(X._meta if is_dask_frame(X) else X)
+    return X[[column.name for column in types if column.dtype is not None]]
 
 
 def in_fitted_order(names: Sequence[str], fitted: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from benchmarks.images import images
 from benchmarks.joint import joint
 from benchmarks.labels import labels
 from benchmarks.probabilities import probabilities
+from benchmarks.rank import rank
 from benchmarks.reproduce import reproduce
 from benchmarks.scale import scale
 from benchmarks.score import score
@@ -29,6 +30,7 @@ benchmarks.add_command(images)
 benchmarks.add_command(joint)
 benchmarks.add_command(labels)
 benchmarks.add_command(probabilities)
+benchmarks.add_command(rank)
 benchmarks.add_command(reproduce)
 benchmarks.add_command(score)
 benchmarks.add_command(scale)

@@ -22,6 +22,7 @@ from fxdask.store.lease import Holder, exclusive_lease
 from fxdask.store.scores import ScoreStore
 from fxdask.store.sources import ZarrAddress, source_of_zarr
 from fxdask.store.verify import verify_store
+from fxdask.workflows import rank_request
 
 from .conftest import dask_processes
 from .object_storage import Proxy, files, free_port, s3_server
@@ -298,3 +299,14 @@ def test_parquet_is_read_from_and_written_to_the_bucket(bucket, data, local):
         fxdask.batch_score(clf, f"{bucket}/table", out)
     fxdask.batch_score(clf, f"{bucket}/table", out, overwrite=True)
     assert sorted(contents(out)) == ["_SUCCESS", "_fxdask.json", "scores-00000.parquet"]
+
+
+def test_a_ranking_is_copied_by_columns_and_stored_in_the_bucket(bucket, data, monkeypatch):
+    _, X, y = data
+    expected = fxdask.rank_features(X, y, ["extended_fisher"])
+    monkeypatch.setattr(rank_request, "SMALL", 0)
+    found = fxdask.rank_features(f"{bucket}/X.zarr", y, ["extended_fisher"], store=f"{bucket}/ranking.zarr")
+    assert found.info["plan"]["row_ranges_copied"] == 1
+    assert found.scores["extended_fisher"].tobytes() == expected.scores["extended_fisher"].tobytes()
+    assert not verify_store(f"{bucket}/ranking.zarr").damaged
+    assert not files().exists("bucket/folder/ranking.zarr/staged")

@@ -52,3 +52,13 @@ def test_many_values_of_every_magnitude_are_summed_exactly(count):
 def test_an_empty_sum_is_zero():
     assert ExactSums(np.ones(2), 5).totals().tolist() == [0, 0]
     assert ExactSums(np.ones(2), 5).fractions() == [0, 0]
+
+
+@given(seed=st.integers(0, 999), n_terms=st.integers(1, 60), spread=st.sampled_from([1, 10, 30]))
+def test_sorted_terms_have_the_same_sum(seed, n_terms, spread):
+    rng = np.random.default_rng(seed)
+    exponents = rng.integers(-spread, spread, (3, n_terms))
+    terms = np.sort(np.ldexp(rng.standard_normal((3, n_terms)), exponents).astype(np.float32), axis=1)
+    sums = ExactSums(np.abs(terms).max(axis=1), n_terms)
+    sums.add_sorted(terms)
+    assert sums.totals().tolist() == [math.fsum(row.tolist()) for row in terms]

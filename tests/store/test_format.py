@@ -28,6 +28,7 @@ from fxdask.workflows import pool
 TEXT = Path(layout.__file__).with_name("FORMAT.md").read_text()
 MODEL_SPECS = (*layout.BLOCK_ARRAYS, *layout.MODEL_ARRAYS, *layout.POOL_ARRAYS, layout.MANIFEST)
 SCORE_SPECS = (*layout.SCORE_ARRAYS, layout.MANIFEST)
+RANKING_SPECS = (*layout.RANKING_ARRAYS, layout.MANIFEST)
 
 
 def section(title):
@@ -63,6 +64,7 @@ def stores(tmp_path_factory):
         patch.setattr(pool, "sum_pool", Mock(side_effect=KeyboardInterrupt))
         fit(store=folder / "pool.zarr", selection="joint")
     begin_group(str(folder / "created.zarr"), "model", [])
+    fxdask.rank_features(X, Y, ["pearson", "relief"], store=folder / "ranking.zarr")
     return folder
 
 
@@ -74,7 +76,13 @@ def test_the_number_is_the_current_format():
 
 
 @pytest.mark.parametrize(
-    ("title", "specs"), [("Arrays of a model", MODEL_SPECS), ("Arrays of scores", SCORE_SPECS)], ids=["model", "scores"]
+    ("title", "specs"),
+    [
+        ("Arrays of a model", MODEL_SPECS),
+        ("Arrays of scores", SCORE_SPECS),
+        ("Arrays of a ranking", RANKING_SPECS),
+    ],
+    ids=["model", "scores", "ranking"],
 )
 def test_every_array_is_described(title, specs):
     described = table_rows(section(title).partition("\n\n**")[0])
@@ -88,7 +96,13 @@ def test_every_array_is_described(title, specs):
 
 @pytest.mark.parametrize(
     ("store", "kind"),
-    [("model.zarr", "Model"), ("unfinished.zarr", "Model"), ("created.zarr", "Model"), ("scored.zarr", "Scores")],
+    [
+        ("model.zarr", "Model"),
+        ("unfinished.zarr", "Model"),
+        ("created.zarr", "Model"),
+        ("scored.zarr", "Scores"),
+        ("ranking.zarr", "Ranking"),
+    ],
 )
 def test_every_header_field_is_described(stores, store, kind):
     header = header_of(stores / store)
@@ -121,6 +135,12 @@ def test_all_arrays_of_scores_are_described(stores):
     assert set(group.array_keys()) == {spec.name for spec in SCORE_SPECS}
     expected = np.log(np.exp(group["scores"][:]).sum(axis=1))
     np.testing.assert_allclose(group["log_likelihood"][:], expected, rtol=1e-12)
+
+
+def test_all_arrays_of_a_ranking_are_described(stores):
+    group = zarr.open_group(stores / "ranking.zarr", mode="r")
+    assert set(group.array_keys()) == {spec.name for spec in RANKING_SPECS if not spec.name.startswith("staged")}
+    assert len(header_of(stores / "ranking.zarr")["results"]) == group["results"].shape[0]
 
 
 def test_codecs_are_those_in_the_text(stores, tmp_path):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import lcm, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import fdtrc
 
 from fxdask.kernels.criteria.base import Criterion, Measurements, Need, Scores, required
-from fxdask.kernels.moments import Moments
+from fxdask.kernels.moments import Exact, Moments
 
 __all__ = ["PEARSON", "pearson", "pearson_p_values"]
 
@@ -18,14 +19,10 @@ def pearson(measured: Measurements) -> Scores:
 
     A column without variation scores 0.
     """
-    moments = required(measured.moments, Need.MOMENTS)
-    scores = np.zeros((1, moments.counts.shape[1]))
-    for column in range(scores.shape[1]):
-        between, total = _sums_of_squares(moments, column)
-        if total:
-            # Python rounds a quotient of two integers once, however long they are.
-            scores[0, column] = sqrt(between / total)
-    return scores
+    between, total = _sums_of_squares(required(measured.moments, Need.MOMENTS))
+    # Python rounds a quotient of two integers once, however long they are.
+    pairs = zip(between.tolist(), total.tolist(), strict=True)
+    return np.array([[sqrt(part / whole) if whole else 0.0 for part, whole in pairs]])
 
 
 def pearson_p_values(measured: Measurements, scores: Scores) -> Scores:
@@ -34,29 +31,37 @@ def pearson_p_values(measured: Measurements, scores: Scores) -> Scores:
     A column without variation has 1; so has one with no more values than classes.
     """
     moments = required(measured.moments, Need.MOMENTS)
-    p_values = np.ones_like(scores)
-    for column in range(scores.shape[1]):
-        counts = moments.counts[:, column]
-        between, total = _sums_of_squares(moments, column)
-        freedom_between = int(np.count_nonzero(counts)) - 1
-        freedom_within = int(counts.sum()) - freedom_between - 1
-        if not (between and freedom_between > 0 and freedom_within > 0):
-            continue
-        within = total - between
-        ratio = (between * freedom_within) / (within * freedom_between) if within else np.inf
-        p_values[0, column] = fdtrc(freedom_between, freedom_within, ratio) if within else 0.0
-    return p_values
+    freedom_between = np.count_nonzero(moments.counts, axis=0) - 1
+    freedom_within = moments.counts.sum(axis=0) - freedom_between - 1
+    between, total = _sums_of_squares(moments)
+    varies = (between > 0) & (freedom_between > 0) & (freedom_within > 0)
+    ratios = np.zeros(len(varies))
+    for column in np.flatnonzero(varies).tolist():
+        of_classes, rest = between[column], total[column] - between[column]
+        of_classes, rest = of_classes * int(freedom_within[column]), rest * int(freedom_between[column])
+        ratios[column] = of_classes / rest if rest else np.inf
+    p_values = fdtrc(np.maximum(1, freedom_between), np.maximum(1, freedom_within), ratios)
+    return np.where(varies, np.where(np.isinf(ratios), 0.0, p_values), 1.0)[None]
 
 
-def _sums_of_squares(moments: Moments, column: int) -> tuple[int, int]:
-    """Exact SSB and SST of a column, both multiplied by the same whole number."""
-    counts = [int(n) for n in moments.counts[:, column]]
-    sums = moments.sums[:, column].tolist()
-    n, total = sum(counts), sum(sums)
-    common = lcm(*(count for count in counts if count)) if n else 1
-    of_classes = sum(common // count * part * part for count, part in zip(counts, sums, strict=True) if count)
-    between = n * of_classes - common * total * total
-    return between, common * (n * sum(moments.squares[:, column].tolist()) - total * total)
+def _sums_of_squares(moments: Moments) -> tuple[Exact, Exact]:
+    """(column,) exact SSB and SST of every column, both multiplied by the same whole number."""
+    sums, n = moments.sums, moments.counts.sum(axis=0).astype(object)
+    common, factors = _common_multiples(moments.counts)
+    total = sums.sum(axis=0)
+    between = n * (factors * sums * sums).sum(axis=0) - common * total * total
+    return between, common * (n * moments.squares.sum(axis=0) - total * total)
+
+
+def _common_multiples(counts: NDArray[np.int64]) -> tuple[Exact, Exact]:
+    """(class, column) counts -> (column,) their least common multiple, (class, column) this over each count, or 0."""
+    distinct, of_column = np.unique(counts, axis=1, return_inverse=True)
+    common = np.empty(distinct.shape[1], object)
+    factors = np.zeros(distinct.shape, object)
+    for at, column in enumerate(distinct.T.tolist()):
+        common[at] = lcm(*(count for count in column if count))
+        factors[:, at] = [common[at] // count if count else 0 for count in column]
+    return common[of_column.ravel()], factors[:, of_column.ravel()]
 
 
 PEARSON = Criterion(

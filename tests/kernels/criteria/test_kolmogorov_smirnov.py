@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels.criteria.columns import by_class, labelled_columns, measure
-from scipy.stats import ks_2samp
+from scipy.stats import ks_2samp, kstwo
 
 from fxdask.kernels.criteria.kolmogorov_smirnov import KOLMOGOROV_SMIRNOV
 from fxdask.kernels.criteria.two_sample_test import two_sample_p_values
@@ -70,3 +70,11 @@ def test_two_classes_have_the_same_score_and_separated_ones_have_1():
     codes = np.arange(20) % 2
     scores = KOLMOGOROV_SMIRNOV.score(measure(np.array([codes, np.ones(20)], np.float32), codes))
     assert scores.tolist() == [[1, 0], [1, 0]]
+
+
+@pytest.mark.parametrize("n", [10_001, 100_000])
+@pytest.mark.parametrize("square", [2.3, 17.0, 100.0, 350.0])
+def test_tails_of_large_samples_equal_those_of_scipy(n, square):
+    distance = np.sqrt(square / n)
+    found = two_sample_p_values(np.array([distance]), np.array([2 * n]), np.array([2 * n]))
+    np.testing.assert_allclose(found, kstwo.sf([distance], n), rtol=1e-9)

@@ -1,0 +1,236 @@
+"""How a ranking of features is split into blocks of columns and ranges of rows, and the memory that it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fxdask.errors import MemoryPlanError
+from fxdask.planning.machine import SHARE_OF_LIMIT, Resources
+from fxdask.sizes import BYTES_PER_RANKED_GROUP, MIB, NodeBlock, format_bytes, staged_rows_per_piece
+
+__all__ = ["RankPlan", "RankSize", "ReliefPlan", "RowFacts", "plan_ranking", "plan_relief"]
+
+BYTES_PER_BLOCK = 64 * MIB
+BYTES_PER_RANGE = 64 * MIB
+FEWEST_FEATURES = 16
+BLOCKS_PER_THREAD = 4
+CRITERION_BYTES = 40  # per sample, for the float64 copies that a criterion makes of one column
+SCRATCH_BYTES = 16 * MIB
+SMALL_FILES = 30
+BYTES_PER_FILE = 4096
+FEWEST_ROWS = 2**10
+DISTANCE_BYTES = 16 * MIB  # of the scaled rows that one step compares with all anchors
+BYTES_PER_NEIGHBOUR = 2 * 3 * 16  # distance and row, of what was found, of a copy, and twice while parts are merged
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSize:
+    """The size of a ranking, independent of how it is split."""
+
+    n_samples: int
+    n_features: int
+    itemsize: int = 4
+    gathered_itemsize: int = 4
+    """Bytes of a value while a whole column is gathered: 8 for types that float32 does not represent."""
+    sorts_columns: bool = True
+    n_results: int = 1
+    """Numbers that are kept of every feature."""
+    whole_columns: bool = True
+    """Whether all values of a feature must be in memory at once."""
+    piece_rows: int = 0
+    """Rows of the largest row group, if columns are read from Parquet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowFacts:
+    """How the rows of samples are read that are copied into column chunks; of other samples nothing is copied."""
+
+    rows_per_chunk: int = 0
+    """Rows of a chunk of X; 0 if any row range can be read efficiently."""
+    copies: int = 1
+    """Copies of a range in memory while it is read."""
+    chunk_bytes: int = 0
+    """Memory of the largest chunk or row group, which is decoded whole before a range is cut from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankPlan:
+    """Blocks of features, each one task; and ranges of rows, each copied by one task, if the samples are row by row.
+
+    Examples
+    --------
+    >>> from fxdask.planning.rank_plan import RankSize, RowFacts, plan_ranking
+    >>> size = RankSize(n_samples=2_000_000, n_features=500)
+    >>> plan = plan_ranking(size, RowFacts(rows_per_chunk=20_000))
+    >>> plan.features_per_block, plan.n_blocks, plan.rows_per_range, plan.n_ranges
+    (8, 63, 20000, 100)
+    """
+
+    size: RankSize
+    features_per_block: int
+    rows: RowFacts | None = None
+    rows_per_range: int = 0
+    """0 if columns are read where they are."""
+    resources: Resources | None = None
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks of features."""
+        return -(-self.size.n_features // self.features_per_block)
+
+    @property
+    def n_ranges(self) -> int:
+        """Number of row ranges that are copied; 0 if columns are read where they are."""
+        return -(-self.size.n_samples // self.rows_per_range) if self.rows_per_range else 0
+
+    def block(self, index: int) -> NodeBlock:
+        """The features of one task."""
+        start = index * self.features_per_block
+        return NodeBlock(index, start, min(start + self.features_per_block, self.size.n_features))
+
+    def row_range(self, index: int) -> tuple[int, int]:
+        """First row and end of a range."""
+        start = index * self.rows_per_range
+        return start, min(start + self.rows_per_range, self.size.n_samples)
+
+    @property
+    def block_bytes(self) -> int:
+        """Upper estimate of the memory of a task that measures one block; 0 if ranges of rows are measured."""
+        if not self.size.whole_columns:
+            return 0
+        size, n = self.size, self.size.n_samples
+        wide = size.gathered_itemsize - 4
+        values = self.features_per_block * n * (4 + (wide and size.gathered_itemsize))
+        row_bytes, piece_rows = self.features_per_block * size.itemsize, size.piece_rows
+        if self.rows_per_range:
+            piece_rows = min(n, staged_rows_per_piece(self.rows_per_range, row_bytes))
+        piece = 2 * piece_rows * row_bytes
+        group = max(BYTES_PER_RANKED_GROUP, 4 * n)
+        return values + piece + group + (CRITERION_BYTES * n if size.sorts_columns else 0) + SCRATCH_BYTES
+
+    @property
+    def range_bytes(self) -> int:
+        """Upper estimate of the memory of a task that copies one range of rows."""
+        if self.rows is None or not self.rows_per_range:
+            return 0
+        one_copy = self.rows_per_range * self.size.n_features * self.size.itemsize
+        return (self.rows.copies + 2) * one_copy + 2 * self.rows.chunk_bytes
+
+    @property
+    def staged_bytes(self) -> int:
+        """Disk space of the column chunks, which are removed at the end."""
+        return self.size.n_samples * self.size.n_features * self.size.itemsize if self.rows_per_range else 0
+
+    @property
+    def store_bytes(self) -> int:
+        """Upper estimate of the disk space of the store, with the column chunks."""
+        files = SMALL_FILES + 2 * self.n_blocks + self.n_ranges * (1 + self.n_blocks)
+        return self.staged_bytes + 8 * self.size.n_results * self.size.n_features + files * BYTES_PER_FILE
+
+    def facts(self) -> dict[str, int | None]:
+        """The plan as numbers."""
+        return {
+            "features": self.size.n_features,
+            "samples": self.size.n_samples,
+            "blocks": self.n_blocks,
+            "features_per_block": self.features_per_block,
+            "row_ranges_copied": self.n_ranges,
+            "rows_per_range": self.rows_per_range,
+            "bytes_per_block": self.block_bytes,
+            "bytes_per_range": self.range_bytes,
+            "bytes_allowed_per_task": self.resources.per_task if self.resources else None,
+            "bytes_copied": self.staged_bytes,
+        }
+
+
+def plan_ranking(size: RankSize, rows: RowFacts | None = None, resources: Resources | None = None) -> RankPlan:
+    """Choose blocks of features, and ranges of rows if the samples must be copied, that fit into memory."""
+    wanted = max(1, BYTES_PER_BLOCK // (size.gathered_itemsize * size.n_samples))
+    at_a_time = resources.threads * resources.processes if resources else 1
+    shared = max(FEWEST_FEATURES, -(-size.n_features // (BLOCKS_PER_THREAD * at_a_time)))
+    plan = RankPlan(size=size, features_per_block=min(wanted, shared, size.n_features), rows=rows, resources=resources)
+    if rows is not None:
+        unit = max(1, min(rows.rows_per_chunk, size.n_samples))
+        row_bytes = size.n_features * size.itemsize
+        n_units = max(1, BYTES_PER_RANGE // (row_bytes * unit))
+        plan = replace(plan, rows_per_range=min(unit * n_units, max(1, size.n_samples)))
+        if resources is not None:
+            plan = _ranges_that_fit(plan, unit, resources)
+    return plan if resources is None else _blocks_that_fit(plan, resources)
+
+
+def _ranges_that_fit(plan: RankPlan, unit: int, resources: Resources) -> RankPlan:
+    """Ranges of whole chunks if they fit, else of parts of chunks, which are then decoded more than once."""
+    while plan.range_bytes > resources.per_task and plan.rows_per_range > 1:
+        rows = plan.rows_per_range
+        smaller = unit * (rows // unit // 2) if rows > unit else rows // 2
+        plan = replace(plan, rows_per_range=max(1, smaller))
+    if plan.range_bytes > resources.per_task:
+        raise MemoryPlanError(
+            f"copying one row of X needs {format_bytes(plan.range_bytes)}, with the chunk that holds it, but a task "
+            f"may use {format_bytes(max(0, resources.per_task))}; {_remedy(plan.range_bytes, resources)}, "
+            "or smaller chunks of X"
+        )
+    return plan
+
+
+def _blocks_that_fit(plan: RankPlan, resources: Resources) -> RankPlan:
+    while plan.block_bytes > resources.per_task and plan.features_per_block > 1:
+        plan = replace(plan, features_per_block=plan.features_per_block // 2)
+    if plan.block_bytes > resources.per_task:
+        raise MemoryPlanError(
+            f"ranking needs all {plan.size.n_samples:,} values of a feature in memory, "
+            f"{format_bytes(plan.block_bytes)} for one feature, but a task may use "
+            f"{format_bytes(max(0, resources.per_task))}; {_remedy(plan.block_bytes, resources)}"
+        )
+    return plan
+
+
+def _remedy(task_bytes: int, resources: Resources) -> str:
+    needed = int((task_bytes * resources.threads + resources.baseline) / SHARE_OF_LIMIT)
+    return (
+        f"give each process a memory limit of at least {format_bytes(needed)} (memory_limit for local threads), "
+        "or use fewer threads"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReliefPlan:
+    """How the nearest rows of all anchors are found: some anchors and some rows a task."""
+
+    n_samples: int
+    n_anchors: int
+    anchors_per_task: int
+    rows_per_task: int
+
+    def tasks(self) -> list[tuple[int, int, int, int]]:
+        """(first anchor, its end, first row, its end) of every task."""
+        return [
+            (a, min(a + self.anchors_per_task, self.n_anchors), r, min(r + self.rows_per_task, self.n_samples))
+            for a in range(0, self.n_anchors, self.anchors_per_task)
+            for r in range(0, self.n_samples, self.rows_per_task)
+        ]
+
+
+def plan_relief(
+    size: RankSize, n_anchors: int, n_classes: int, n_neighbours: int, resources: Resources | None = None
+) -> ReliefPlan:
+    """Ranges of rows and of anchors that fit into memory; anchors that do not fit into the caller are refused."""
+    per_anchor = 8 * size.n_features + BYTES_PER_NEIGHBOUR * n_classes * n_neighbours
+    rows = max(1, min(size.n_samples, BYTES_PER_RANGE // (max(4, size.itemsize) * size.n_features)))
+    anchors = n_anchors
+    if resources is not None:
+        at_a_time = resources.threads * resources.processes
+        rows = min(rows, max(FEWEST_ROWS, -(-size.n_samples // (BLOCKS_PER_THREAD * at_a_time))))
+        left = resources.per_task - DISTANCE_BYTES - 2 * rows * size.n_features * size.itemsize
+        anchors = min(n_anchors, left // per_anchor)
+        kept = min(size.n_samples, n_anchors * (1 + n_classes * n_neighbours)) * size.n_features
+        needed = kept * (8 + size.itemsize) + n_anchors * per_anchor
+        allowed = resources.per_task * resources.threads
+        if anchors < 1 or (resources.with_caller and needed > allowed):
+            raise MemoryPlanError(
+                f"relief with {n_anchors:,} anchors, their neighbours and {size.n_features:,} features needs "
+                f"{format_bytes(needed)} but this process may use {format_bytes(max(0, allowed))}; "
+                "reduce n_anchors, or raise memory_limit"
+            )
+    return ReliefPlan(n_samples=size.n_samples, n_anchors=n_anchors, anchors_per_task=anchors, rows_per_task=rows)

@@ -1,0 +1,51 @@
+"""The task that draws one feature: the density of every class, smooth enough to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.store.columns import ColumnSource
+from fxdask.tasks.rank import RankJob, ordered_features
+
+__all__ = ["N_POINTS", "class_curves", "density_curves"]
+
+N_POINTS = 240
+OUTSIDE = 0.005  # share of the values on either side that the figure leaves out
+NARROWEST = 2.0  # points
+
+
+def density_curves(job: RankJob, columns: ColumnSource, feature: int) -> NDArray[np.float64]:
+    """One feature -> (1 + class, point) points, and the density of every class at each of them."""
+    values, order = ordered_features(job, columns, feature)
+    return class_curves([values[0, own] for own in order.slices])
+
+
+def class_curves(classes: Sequence[NDArray]) -> NDArray[np.float64]:
+    """(value,) values of each class, with missing ones -> (1 + class, point) points, and the density of every class.
+
+    Counts in narrow bins are smoothed by a Gaussian of Silverman's bandwidth.
+    """
+    wide = [of_class.astype(np.float64) for of_class in classes]
+    wide = [of_class[~np.isnan(of_class)] for of_class in wide]
+    present = np.concatenate(wide)
+    low, high = np.quantile(present, [OUTSIDE, 1 - OUTSIDE]) if len(present) else (0.0, 1.0)
+    margin = 0.15 * (high - low) or max(1e-3 * abs(low), 1e-300)
+    edges = np.linspace(low - margin, high + margin, N_POINTS + 1)
+    width = edges[1] - edges[0]
+    heights = [_smoothed(np.histogram(of_class, edges)[0], of_class, width) for of_class in wide]
+    return np.stack([(edges[1:] + edges[:-1]) / 2, *heights])
+
+
+def _smoothed(counts: NDArray[np.int64], values: NDArray[np.float64], width: float) -> NDArray[np.float64]:
+    """(point,) counts, (value,) values of a class -> (point,) density."""
+    if not len(values):
+        return np.zeros(len(counts))
+    spread = min(float(np.std(values)), float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.349 or np.inf)
+    bandwidth = max(NARROWEST, (4 / (3 * len(values))) ** 0.2 * spread / width)
+    reach = np.arange(-N_POINTS, N_POINTS + 1)
+    kernel = np.exp(-0.5 * (reach / bandwidth) ** 2)
+    smooth = np.convolve(counts, kernel / kernel.sum())[N_POINTS : 2 * N_POINTS]
+    return smooth / (len(values) * width)

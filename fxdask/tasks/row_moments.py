@@ -1,0 +1,61 @@
+"""The task that sums the moments of all features over one range of rows, for criteria that need no order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.errors import NotFiniteError
+from fxdask.kernels.features import ClassOrder, scatter_rows
+from fxdask.kernels.moments import Moments, class_moments, merge_moments
+from fxdask.kernels.projection import ColumnValues
+from fxdask.sizes import row_ranges
+from fxdask.store.sources import Source
+from fxdask.tasks.cache import job_cache
+from fxdask.tasks.rank import RankJob, read_rows
+from fxdask.tasks.telemetry import TaskCounters, WorkerStats, merge_worker_stats, this_worker
+
+__all__ = ["RangeMoments", "add_range_moments", "range_moments"]
+
+FEATURES_AT_A_TIME = 64
+
+
+@dataclass(frozen=True)
+class RangeMoments:
+    """Moments of all features over some rows, and the probed rows among them by the number of their range."""
+
+    moments: Moments
+    probes: dict[int, NDArray]
+    workers: dict[str, WorkerStats]
+
+
+def add_range_moments(parts: Sequence[RangeMoments]) -> RangeMoments:
+    """Parts of disjoint ranges, in any order -> one part."""
+    return RangeMoments(
+        merge_moments([part.moments for part in parts]),
+        {index: rows for part in parts for index, rows in part.probes.items()},
+        merge_worker_stats(part.workers for part in parts),
+    )
+
+
+def range_moments(
+    job: RankJob, samples: Source, index: int, probed: NDArray[np.int64], given: bool = False
+) -> RangeMoments:
+    """One range of raw samples, rows in it to return -> its moments; ``given`` if the samples are the range alone."""
+    rows, start = read_rows(job, samples, index, given=given)
+    order = ClassOrder.of(job.codes[start : start + len(rows)], job.n_classes)
+    scratch, parts = job_cache(job).scratch, []
+    for first, last in row_ranges(rows.shape[1], FEATURES_AT_A_TIME):
+        columns = scratch("values", (last - first, len(rows)))
+        scatter_rows(rows[:, first:last], order.positions, columns)
+        with np.errstate(all="ignore"):  # infinity is refused below
+            parts.append(class_moments(ColumnValues(columns, [[run] for run in order.slices]), scratch))
+    moments = Moments.joined(parts)
+    has_values = moments.counts > 0
+    if (has_values & (np.isinf(moments.lowest) | np.isinf(moments.highest))).any():
+        sample, feature = np.argwhere(np.isinf(rows))[0]
+        raise NotFiniteError("infinity", start + int(sample), int(feature))
+    return RangeMoments(moments, {index: rows[probed - start]}, this_worker(TaskCounters(bytes_read=rows.nbytes)))

@@ -1,0 +1,56 @@
+"""The parameters that a ranking depends on, and their checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fxdask.errors import InvalidInputError
+from fxdask.kernels.criteria.base import Need
+from fxdask.kernels.criteria.table import CRITERIA
+from fxdask.kernels.statistics import LOCATIONS, SPREADS
+from fxdask.workflows.settings import check_name, check_priors, check_whole_number
+
+__all__ = ["MISSING", "RankSettings"]
+
+MISSING = ("error", "omit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankSettings:
+    """All parameters that a ranking depends on, and no others."""
+
+    criteria: tuple[str, ...]
+    location: str
+    spread: str
+    shrink_spread: bool
+    priors: str | tuple[float, ...]
+    missing: str
+    n_anchors: int | None
+    n_neighbors: int
+    seed: int
+
+    @property
+    def of_columns(self) -> tuple[str, ...]:
+        """The criteria that are computed column by column."""
+        return tuple(name for name in self.criteria if Need.ROWS not in CRITERIA[name].needs)
+
+    @property
+    def of_rows(self) -> tuple[str, ...]:
+        """The criteria that compare rows: ReliefF."""
+        return tuple(name for name in self.criteria if Need.ROWS in CRITERIA[name].needs)
+
+    def check(self) -> None:
+        """Refuse values that no ranking can use, and name the allowed ones."""
+        if not self.criteria:
+            raise InvalidInputError(f"criteria is empty; choose some of {', '.join(CRITERIA)}")
+        for criterion in self.criteria:
+            check_name("criterion", criterion, CRITERIA)
+        check_name("location", self.location, LOCATIONS)
+        check_name("spread", self.spread, SPREADS)
+        check_name("missing", self.missing, MISSING)
+        check_priors(self.priors)
+        if not isinstance(self.shrink_spread, bool):
+            raise InvalidInputError(f"shrink_spread must be True or False, not {self.shrink_spread!r}")
+        if self.n_anchors is not None:
+            check_whole_number("n_anchors", self.n_anchors)
+        check_whole_number("n_neighbors", self.n_neighbors)

@@ -1,0 +1,101 @@
+"""Choose features that do not repeat each other: by mRMR, or together by the overlap that they leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.errors import MemoryPlanError
+from fxdask.execution.rank import measure_candidates
+from fxdask.kernels.copula import score_sums, shrunk_correlation
+from fxdask.kernels.joint_selection import Pool, factor_bytes, select_jointly
+from fxdask.kernels.redundancy import correlations_of, scaled_relevance, select_mrmr
+from fxdask.planning.machine import Resources
+from fxdask.sizes import format_bytes
+from fxdask.store.columns import ColumnSource
+from fxdask.tasks.rank import RankJob
+from fxdask.tasks.redundancy import Candidates
+from fxdask.tasks.threads import one_blas_thread
+
+__all__ = ["REDUNDANCIES", "Redundancy", "choose_features"]
+
+REDUNDANCIES = ("mrmr", "joint")
+CANDIDATES_PER_FEATURE = 10
+FEWEST_CANDIDATES = 100
+MOST_CANDIDATES = 2000
+
+
+@dataclass(frozen=True)
+class Redundancy:
+    """How features are chosen that do not repeat each other."""
+
+    how: str
+    n_features: int
+    pool_size: int | None = None
+    """The best features by the criterion that are candidates; None: ten for each feature to choose, at least 100."""
+
+    @property
+    def n_candidates(self) -> int:
+        """Number of candidates."""
+        if self.pool_size is not None:
+            return self.pool_size
+        return max(
+            self.n_features, min(MOST_CANDIDATES, max(FEWEST_CANDIDATES, CANDIDATES_PER_FEATURE * self.n_features))
+        )
+
+
+def choose_features(
+    wanted: Redundancy,
+    job: RankJob,
+    columns: ColumnSource,
+    scores: NDArray[np.float64],
+    order: NDArray[np.int64],
+    resources: Resources,
+) -> NDArray[np.int64]:
+    """(feature,) scores, (rank,) features, best first -> (rank,) chosen features in the order of the choice."""
+    # Candidates in rising order, so that ties go to the lower feature; a feature with -inf is never chosen.
+    pool = np.sort(order[: wanted.n_candidates])
+    pool = pool[scores[pool] > -np.inf]
+    if not len(pool):
+        return pool
+    _check_memory(wanted, len(pool), job, resources)
+    found = measure_candidates(job, columns, pool, wanted.how)
+    with one_blas_thread():  # so that the last bits do not depend on the number of cores
+        if wanted.how == "mrmr":
+            correlation = correlations_of(score_sums(found.scores), found.scores.shape[1])
+            return pool[select_mrmr(scaled_relevance(scores[pool]), correlation, wanted.n_features)]
+        return pool[_jointly(found, job, wanted.n_features)]
+
+
+def _jointly(found: Candidates, job: RankJob, n_features: int) -> NDArray[np.intp]:
+    """The candidates that leave the smallest overlap together; fewer than wanted if the others repeat them."""
+    edges = np.concatenate([[0], np.cumsum(job.class_counts)])
+    correlation = [
+        shrunk_correlation(score_sums(found.scores[:, edges[k] : edges[k + 1]]), count)[0]
+        for k, count in enumerate(job.class_counts)
+    ]
+    pool = Pool(
+        location=found.location,
+        spread=found.spread,
+        correlation=np.array(correlation),
+        counts=np.array(job.class_counts),
+        priors=job.priors,
+    )
+    return select_jointly(pool, n_features).candidates
+
+
+def _check_memory(wanted: Redundancy, n_candidates: int, job: RankJob, resources: Resources) -> None:
+    """Refuse candidates whose values do not fit into the caller's memory."""
+    n_classes = job.n_classes if wanted.how == "joint" else 1
+    n_samples = len(job.codes)
+    needed = 2 * 2 * n_candidates * n_samples + 3 * 8 * n_classes * n_candidates**2
+    needed += factor_bytes(n_classes, n_candidates, min(wanted.n_features, n_candidates))
+    allowed = resources.per_task * resources.threads
+    if resources.with_caller and needed > allowed:
+        raise MemoryPlanError(
+            f"a selection without redundancy among {n_candidates:,} candidates and {n_samples:,} samples needs "
+            f"{format_bytes(needed)} but this process may use {format_bytes(max(0, allowed))}; "
+            "reduce pool_size or k, or raise memory_limit"
+        )

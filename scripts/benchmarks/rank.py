@@ -1,0 +1,207 @@
+"""Rankings of features against other libraries, and on data larger than the workers' memory."""
+
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import zarr
+from scipy.stats import ks_2samp
+from sklearn.feature_selection import f_classif, mutual_info_classif
+
+import fxdask
+from benchmarks.measure import Ratio, in_turn, report, save
+from benchmarks.workers import process_ids, workers
+from fxdask.sizes import format_bytes
+from fxdask.tasks.telemetry import peak_bytes
+
+FEW = 20
+COLUMNS_PER_SORT = 20
+SCALE_CRITERIA = ["fisher", "extended_fisher", "pearson", "kolmogorov_smirnov"]
+ROWS_PER_CHUNK = 20_000
+GIB = 2**30
+
+
+@click.command()
+@click.option("--samples", type=int, default=100_000)
+@click.option("--features", type=int, default=1_000)
+@click.option("--repeats", type=int, default=3)
+@click.option("--scale", "also_scale", is_flag=True, help="Also rank Zarr and Parquet on two workers of 1 GiB.")
+@click.option("--only-scale", is_flag=True, help="Run only that part.")
+@click.option("--scale-samples", type=int, default=2_000_000)
+@click.option("--scale-features", type=int, default=500)
+@click.option("--relief", "also_relief", is_flag=True, help="Also time relief with growing rows and anchors.")
+@click.option("--relief-samples", type=int, default=1_000_000)
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Folder for data and stores.")
+@click.option("--json", "file", type=click.Path(path_type=Path), help="File for all figures.")
+def rank(  # noqa: PLR0913 - every option is a parameter
+    *,
+    samples: int,
+    features: int,
+    repeats: int,
+    also_scale: bool,
+    only_scale: bool,
+    scale_samples: int,
+    scale_features: int,
+    also_relief: bool,
+    relief_samples: int,
+    folder: Path | None,
+    file: Path | None,
+) -> None:
+    """Rank in memory against scikit-learn and SciPy, and from disk on two workers."""
+    figures: dict[str, Any] = {}
+    if not only_scale:
+        figures["in_memory"] = in_memory(samples, features, repeats)
+    if also_relief:
+        figures["relief"] = grow_relief(relief_samples)
+    if also_scale or only_scale:
+        with tempfile.TemporaryDirectory(prefix="fxdask-bench-", dir=folder) as path:
+            figures["scale"] = beyond_memory(Path(path), scale_samples, scale_features)
+    save(figures, file)
+
+
+def in_memory(n_samples: int, n_features: int, repeats: int) -> dict[str, Any]:
+    """float32 in memory, two classes; slow libraries rank fewer columns, and their time is scaled up."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n_samples, n_features), dtype=np.float32)
+    y = rng.integers(0, 2, n_samples)
+    X[y == 1, : n_features // 10] *= 1.2
+    few, by_column = X[:, :FEW].copy(), np.ascontiguousarray(X.T)
+    share = n_features / FEW
+
+    def sort_columns(start: int) -> None:
+        np.sort(by_column[start : start + COLUMNS_PER_SORT], axis=1)
+
+    def sort_all() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(sort_columns, range(0, n_features, COLUMNS_PER_SORT)))
+
+    def plain() -> None:
+        fxdask.rank_features(X, y, ["fisher", "pearson"], location="mean", spread="std")
+
+    seconds = in_turn(
+        {
+            "fisher + pearson, plain moments": plain,
+            "f_classif": lambda: f_classif(X, y),
+            "extended_fisher": lambda: fxdask.rank_features(X, y, ["extended_fisher"]),
+            "np.sort on two threads": sort_all,
+            "kolmogorov_smirnov": lambda: fxdask.rank_features(X, y, ["kolmogorov_smirnov"]),
+            "ks_2samp": lambda: [ks_2samp(column[y == 0], column[y == 1]) for column in few.T],
+            "mutual_information": lambda: fxdask.rank_features(X, y, ["mutual_information"]),
+            "all but relief": lambda: fxdask.rank_features(
+                X, y, [name for name in fxdask.CRITERIA if name != "relief"]
+            ),
+        },
+        repeats,
+    )
+    started = time.perf_counter()
+    mutual_info_classif(few[:, :2], y, random_state=0)
+    slow = (time.perf_counter() - started) * n_features / 2
+    seconds["mutual_info_classif"] = [slow] * repeats
+    seconds["ks_2samp"] = [share * each for each in seconds["ks_2samp"]]
+    return report(
+        f"{n_samples:,} samples x {n_features:,} features; ks_2samp from {FEW} columns, mutual_info_classif from 2",
+        seconds,
+        [
+            Ratio("f_classif", "fisher + pearson, plain moments", at_least=10),
+            Ratio("extended_fisher", "np.sort on two threads", limit=1.5),
+            Ratio("ks_2samp", "kolmogorov_smirnov", at_least=5),
+            Ratio("mutual_info_classif", "mutual_information", at_least=30),
+        ],
+    )
+
+
+def beyond_memory(folder: Path, n_samples: int, n_features: int) -> dict[str, Any]:
+    """The same float32 samples in Zarr and in Parquet, each ranked by four criteria on two workers of 1 GiB."""
+    y = _write(folder, n_samples, n_features)
+    figures: dict[str, Any] = {}
+    for kind, read, limit in (("zarr", _read_zarr, 10), ("parquet", _read_parquet, 6)):
+        path = folder / f"x.{kind}"
+        click.echo(
+            f"\n{n_samples:,} x {n_features} float32 in {kind}, {ROWS_PER_CHUNK:,} rows a chunk; two workers of 1 GiB"
+        )
+        with workers("1GiB") as client:
+            reading = _timed(lambda read=read, path=path, client=client: read(client, path))
+            before = process_ids(client)
+            started = time.perf_counter()
+            found = fxdask.rank_features(path, y, SCALE_CRITERIA, store=folder / f"{kind}-ranking.zarr")
+            seconds = time.perf_counter() - started
+            restarted = set(before.values()) - set(process_ids(client).values())
+            peaks = client.run(peak_bytes)
+        largest = max(peaks.values()) / GIB
+        click.echo(
+            f"  read once in {reading:.1f} s, ranked in {seconds:.1f} s: {seconds / reading:.1f} x (limit {limit})"
+        )
+        click.echo(f"  VmHWM {', '.join(map(format_bytes, peaks.values()))}, {largest:.0%} of the limit (limit 80%)")
+        click.echo(f"  blocks {found.info['blocks_by_process']}, workers restarted: {len(restarted)}")
+        click.echo(f"  plan {found.info['plan']}")
+        figures[kind] = {"reading": reading, "seconds": seconds, "peaks": peaks, "info": dict(found.info)}
+    return figures
+
+
+def _write(folder: Path, n_samples: int, n_features: int) -> np.ndarray:
+    """Write the samples as Zarr by rows, and as Parquet in one file a chunk; returns their labels."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, n_samples)
+    array = zarr.create_array(
+        folder / "x.zarr", shape=(n_samples, n_features), chunks=(ROWS_PER_CHUNK, n_features), dtype="f4"
+    )
+    (folder / "x.parquet").mkdir()
+    for start in range(0, n_samples, ROWS_PER_CHUNK):
+        stop = min(start + ROWS_PER_CHUNK, n_samples)
+        rows = rng.standard_normal((stop - start, n_features), dtype=np.float32)
+        rows[y[start:stop] == 1, :20] *= 1.1
+        array[start:stop] = rows
+        table = pa.table({f"f{i}": rows[:, i] for i in range(n_features)})
+        pq.write_table(table, folder / "x.parquet" / f"{start:09}.parquet", use_dictionary=False)
+    return y
+
+
+def _timed(work: Any) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _read_zarr(client: Any, path: Path) -> None:
+    """Read every chunk once on the workers."""
+
+    def read(start: int) -> int:
+        return zarr.open_array(path, mode="r")[start : start + ROWS_PER_CHUNK].shape[0]
+
+    n_rows = zarr.open_array(path, mode="r").shape[0]
+    client.gather(client.map(read, range(0, n_rows, ROWS_PER_CHUNK), pure=False))
+
+
+def _read_parquet(client: Any, path: Path) -> None:
+    """Read every file once on the workers."""
+
+    def read(file: str) -> int:
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        return pq.read_table(file, use_threads=False).num_rows
+
+    client.gather(client.map(read, [str(file) for file in sorted(path.iterdir())], pure=False))
+
+
+def grow_relief(n_samples: int, n_features: int = 100) -> list[dict[str, Any]]:
+    """Relief in memory with a quarter of the rows, of the anchors, and with all."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n_samples, n_features), dtype=np.float32)
+    y = rng.integers(0, 2, n_samples)
+    X[y == 1, 0] += 1
+    rows = []
+    for n_rows, n_anchors in ((n_samples // 4, 1_000), (n_samples, 250), (n_samples, 1_000)):
+        seconds = _timed(lambda n=n_rows, a=n_anchors: fxdask.rank_features(X[:n], y[:n], ["relief"], n_anchors=a))
+        click.echo(
+            f"relief, {n_rows:,} x {n_features}, {n_anchors:,} anchors: {seconds:.1f} s, "
+            f"VmHWM {format_bytes(peak_bytes())}"
+        )
+        rows.append({"samples": n_rows, "anchors": n_anchors, "seconds": seconds, "peak": peak_bytes()})
+    return rows

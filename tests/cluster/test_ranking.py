@@ -1,0 +1,100 @@
+"""Rankings on worker processes: the same bits as on threads, also if a worker is killed meanwhile."""
+
+import os
+import signal
+import threading
+import time
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from distributed import Client
+
+import fxdask
+from fxdask.planning import rank_plan
+from fxdask.workflows import rank_request as workflow
+
+from .conftest import dask_processes
+
+N = 6_000
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((N, 24)).astype(np.float32)
+Y = np.arange(N) % 2
+X[Y == 1, 5] *= 2
+X[Y == 1, 9] += 1
+CRITERIA = ["extended_fisher", "pearson", "kolmogorov_smirnov", "relief"]
+
+
+def bits(ranking):
+    return [ranking.scores[name].tobytes() for name in ranking.criteria] + [ranking.curves.tobytes()]
+
+
+@pytest.fixture(scope="module")
+def on_threads():
+    return fxdask.rank_features(X, Y, CRITERIA, n_anchors=30)
+
+
+@pytest.fixture(scope="module")
+def chosen_on_threads():
+    return {how: chosen(X, how) for how in ("mrmr", "joint")}
+
+
+def chosen(samples, how):
+    return fxdask.FilterSelector("kolmogorov_smirnov", k=4, redundancy=how).fit(samples, Y).selected_.tolist()
+
+
+def test_workers_give_the_bits_of_threads(on_threads, client, tmp_path, monkeypatch):
+    here = f":{os.getpid()}"
+    pd.DataFrame(X, columns=[f"f{i}" for i in range(24)]).to_parquet(tmp_path / "x.parquet", row_group_size=1_700)
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(900, 24))
+    in_memory = fxdask.rank_features(X, Y, CRITERIA, n_anchors=30)
+    monkeypatch.setattr(workflow, "SMALL", 0)
+    monkeypatch.setattr(rank_plan, "FEWEST_FEATURES", 4)
+    found = [
+        in_memory,
+        fxdask.rank_features(tmp_path / "x.zarr", Y, CRITERIA, n_anchors=30),
+        fxdask.rank_features(tmp_path / "x.parquet", Y, CRITERIA, n_anchors=30, store=tmp_path / "p.zarr"),
+        fxdask.rank_features(da.from_zarr(tmp_path / "x.zarr"), Y, CRITERIA, n_anchors=30),
+        fxdask.rank_features(X, Y, CRITERIA, n_anchors=30, store=tmp_path / "m.zarr"),
+    ]
+    for ranking in found:
+        assert sum(ranking.info["blocks_by_process"].values()) == ranking.info["n_blocks"]
+        assert not any(process.endswith(here) for process in ranking.info["blocks_by_process"])
+        assert bits(ranking) == bits(on_threads)
+
+
+def test_workers_choose_the_features_of_threads(chosen_on_threads, client, tmp_path, monkeypatch):
+    monkeypatch.setattr(workflow, "SMALL", 0)
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(900, 24))
+    for how, expected in chosen_on_threads.items():
+        assert chosen(tmp_path / "x.zarr", how) == expected
+
+
+def test_a_killed_worker_changes_nothing(on_threads, tmp_path, monkeypatch):
+    monkeypatch.setattr(workflow, "SMALL", 0)
+    monkeypatch.setattr(rank_plan, "FEWEST_FEATURES", 1)
+    monkeypatch.setattr(rank_plan, "BYTES_PER_BLOCK", 4 * N)
+    monkeypatch.setattr(rank_plan, "BYTES_PER_RANGE", 50_000)
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(300, 24))
+    store, killed = tmp_path / "r.zarr", []
+
+    def kill_one(pids):
+        while not killed:
+            if len(list(store.glob("blocks_done/c/*"))) >= 2:
+                os.kill(pids[0], signal.SIGKILL)
+                killed.append(pids[0])
+            time.sleep(0.002)
+
+    (tmp_path / "cluster").mkdir()
+    with dask_processes(tmp_path / "cluster") as address, Client(address) as client:
+        pids = sorted(client.run(os.getpid).values())
+        killer = threading.Thread(target=kill_one, args=(pids,), daemon=True)
+        killer.start()
+        found = fxdask.rank_features(tmp_path / "x.zarr", Y, CRITERIA[:3], store=store)
+        killer.join(30)
+        assert len(client.run(os.getpid)) == 1
+    assert killed
+    assert bits(found)[:3] == bits(on_threads)[:3]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster", "r.zarr", "x.zarr"]
