@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 from collections import Counter
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,7 @@ def pytest_addoption(parser):
         default="given",
         type=order,
         metavar="given|reverse|random:SEED",
-        help="the order of the tests; results must not depend on it (given: cluster tests first)",
+        help="the order of the tests; results must not depend on it (given: files of cluster tests and others in turn)",
     )
 
 
@@ -112,19 +113,32 @@ def ordered(items, value):
     The tests of a file stay together, because they share fixtures.
     """
     if value == "given":
-        # Cluster tests mostly wait, so they come first and run at the same time as other tests.
-        return sorted(items, key=lambda item: not is_cluster_test(item.path))
+        # Cluster tests often wait, so their files take turns with the others, which then run at the same time.
+        return [item for file in taking_turns(tests_by_file(items)) for item in file]
     if value == "reverse":
         return items[::-1]
-    files = {}
-    for item in items:
-        files.setdefault(item.path, []).append(item)
     generator = random.Random(value)
-    shuffled = list(files.values())
+    shuffled = tests_by_file(items)
     generator.shuffle(shuffled)
     for tests in shuffled:
         generator.shuffle(tests)
     return [item for tests in shuffled for item in tests]
+
+
+def tests_by_file(items):
+    """The tests of each file."""
+    files = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    return list(files.values())
+
+
+def taking_turns(files):
+    """Files of cluster tests and other files in turn, until there are none of the first; then all others."""
+    cluster = [tests for tests in files if is_cluster_test(tests[0].path)]
+    others = [tests for tests in files if not is_cluster_test(tests[0].path)]
+    pairs = zip_longest(cluster, others[: len(cluster)])
+    return [tests for pair in pairs for tests in pair if tests] + others[len(cluster) :]
 
 
 def pytest_collection_modifyitems(config, items):
