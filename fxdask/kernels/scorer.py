@@ -167,26 +167,29 @@ class Scorer:
         """
         return merge_scored(self.score_steps([samples], start), self.n_classes)
 
-    def score_steps(self, pieces: Iterable[NDArray], start: int = 0) -> Iterator[Scored]:
+    def score_steps(self, pieces: Sequence[NDArray], start: int = 0) -> Iterator[Scored]:
         """Consecutive pieces of raw samples -> the scores of consecutive steps, which need not end where pieces do.
 
         Tables are read from memory in every step, so a step should have many samples even if the pieces are small.
         """
-        per_step = rows_per_step(self.n_features, self.n_used)
-        shape = (len(self.parameters.weights), per_step)
-        values, filled = self.scratch("step values", shape), 0
+        left, filled = sum(map(len, pieces)), 0
+        values = self._step_values(left)
         for piece in pieces:
             done = 0
             while done < len(piece):
-                rows = piece[done : done + per_step - filled]
+                rows = piece[done : done + values.shape[1] - filled]
                 stop = filled + len(rows)
                 self._projection(rows, start + filled, self.scratch, out=values[:, filled:stop])
                 done, filled = done + len(rows), stop
-                if filled == per_step:
+                if filled == values.shape[1]:
                     yield self.class_scores(values, start)
-                    start, filled = start + filled, 0
-        if filled:
-            yield self.class_scores(values[:, :filled], start)
+                    start, left, filled = start + filled, left - filled, 0
+                    values = self._step_values(left)
+
+    def _step_values(self, n_samples: int) -> NDArray[np.float32]:
+        """(u, sample) array for the node values of the next step, if so many samples are left."""
+        per_step = rows_per_step(self.n_features, self.n_used)
+        return self.scratch("step values", (len(self.parameters.weights), min(n_samples, per_step)))
 
     def class_scores(self, values: NDArray[np.float32], start: int = 0) -> Scored:
         """(u, sample) node values, index of the first sample -> (sample, class) scores by the combination rule.

@@ -131,5 +131,7 @@ def _candidates_that_fit(fit: FitPlan, n_candidates: int) -> int:
         )
     # Every task reads and preprocesses all samples, so few large tasks are better, up to one for each thread.
     shared = -(-n_candidates // max(1, fit.tasks_at_a_time))
-    wanted = min(fitting, max(shared, POOL_TILE_NODES))
+    if POOL_TILE_NODES <= shared <= fitting - POOL_TILE_NODES:  # the products of both ends may be in part for others
+        return shared
+    wanted = min(fitting, POOL_TILE_NODES) if shared < POOL_TILE_NODES else fitting
     return wanted if wanted < POOL_TILE_NODES else wanted - wanted % POOL_TILE_NODES
