@@ -125,6 +125,8 @@ def beyond_memory(folder: Path, n_samples: int, n_features: int) -> dict[str, An
         )
         with workers("1GiB") as client:
             reading = _timed(lambda read=read, path=path, client=client: read(client, path))
+        # New workers, because Arrow keeps the memory that it read with.
+        with workers("1GiB") as client:
             before = process_ids(client)
             started = time.perf_counter()
             found = fxdask.rank_features(path, y, SCALE_CRITERIA, store=folder / f"{kind}-ranking.zarr")
