@@ -7,6 +7,7 @@ counts as a number, so that ``part.2`` comes before ``part.10``.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError, NotFiniteError
+from fxdask.store.footers import FooterCache
 from fxdask.store.paths import file_version, files_at, is_local
 from fxdask.store.retry import reading, retried
 
@@ -46,6 +48,7 @@ __all__ = [
 SUFFIXES = (".parquet", ".parq", ".pq")
 MAGIC = b"PAR1"
 FOOTERS_AT_A_TIME = 8
+MOST_FOOTER_BYTES = 2**24
 OTHER_SUFFIXES = (".npy", ".zarr")
 ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
 
@@ -294,13 +297,24 @@ def _parquet_errors(file: str) -> Iterator[None]:
         raise InvalidInputError(f"{file} is not a readable Parquet file ({reason}); write the file again") from error
 
 
-def _open_file(url: str, path: str) -> Any:
-    """One file, opened by pyarrow; remote ones are read in few large requests."""
+def _open_file(url: str, path: str, version: str) -> Any:
+    """One file, opened by pyarrow; remote ones are read in few large requests.
+
+    The footer of the same version of the file is parsed once in a process.
+    """
     pq = arrow().parquet
     if is_local(url):
-        return pq.ParquetFile(path)
-    files, _ = files_at(url)
-    return pq.ParquetFile(files.open(path, "rb", cache_type="none"), pre_buffer=True)
+        found = os.stat(path)
+        key: tuple[Any, ...] = (path, version, found.st_size, found.st_mtime_ns, found.st_ino)
+        footer = _footers.get(key)
+        opened = pq.ParquetFile(path, metadata=footer)
+    else:
+        key, (files, _) = (path, version), files_at(url)
+        footer = _footers.get(key)
+        opened = pq.ParquetFile(files.open(path, "rb", cache_type="none"), metadata=footer, pre_buffer=True)
+    if footer is None:
+        _footers.put(key, opened.metadata)
+    return opened
 
 
 @retried
@@ -313,8 +327,9 @@ def open_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Parq
     names = list(found)
     if not names:
         raise InvalidInputError(f"there is no Parquet file at {text}; check the path")
+    version = _version(found)
     with ThreadPoolExecutor(FOOTERS_AT_A_TIME) as pool:
-        footers = list(pool.map(lambda name: _read_footer(url, name), names))
+        footers = list(pool.map(lambda name: _read_footer(url, name, version), names))
     first = footers[0]
     files = tuple(
         TableFile(name, _group_rows(footer), {} if footer.schema.equals(first.schema) else _differing(first, footer))
@@ -327,13 +342,13 @@ def open_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Parq
         files=files,
         group_bytes=_group_bytes(largest),
         excluded=_index_columns(first),
-        version=_version(found),
+        version=version,
     )
     return table if columns is None else table.choose(columns)
 
 
-def _read_footer(url: str, name: str) -> Any:
-    with _parquet_errors(name), _open_file(url, name) as opened:
+def _read_footer(url: str, name: str, version: str) -> Any:
+    with _parquet_errors(name), _open_file(url, name, version) as opened:
         return opened.metadata
 
 
@@ -440,6 +455,7 @@ def _fill(out: NDArray, columns: Sequence[NDArray], low: int) -> None:
         out[:, feature] = values[low : low + len(out)]
 
 
+_footers = FooterCache(MOST_FOOTER_BYTES)
 _tables: WeakKeyDictionary[ParquetAddress, _OpenTable] = WeakKeyDictionary()
 _tables_lock = Lock()
 
@@ -477,7 +493,7 @@ def column_pieces(source: ParquetAddress) -> Iterator[tuple[int, NDArray]]:
     dtype = np.dtype(source.dtype)
     for path, groups in groupby(row_groups(source), key=lambda group: group.path):
         # A file of many columns and row groups has a long footer, so it is opened once for all of them.
-        with _parquet_errors(path), _open_file(source.url, path) as opened:
+        with _parquet_errors(path), _open_file(source.url, path, source.version) as opened:
             for group in groups:
                 columns = _as_columns(_read_group(source, group, opened), source, group, dtype)
                 yield group.start, np.array(columns, dtype)
@@ -496,7 +512,7 @@ def _as_columns(table: Any, source: ParquetAddress, group: RowGroup, dtype: np.d
 
 def _arrow_group(source: ParquetAddress, group: RowGroup) -> Any:
     """One row group as an Arrow table of the chosen columns."""
-    with _parquet_errors(group.path), _open_file(source.url, group.path) as opened:
+    with _parquet_errors(group.path), _open_file(source.url, group.path, source.version) as opened:
         return _read_group(source, group, opened)
 
 
@@ -540,7 +556,7 @@ def read_arrow_rows(source: ParquetAddress | Any, start: int, stop: int) -> Any:
     parts = [_arrow_group(source, group).slice(low, high - low).select(names) for group, low, high in wanted]
     if parts:
         return arrow().concat_tables(parts)
-    with _parquet_errors(source.url), _open_file(source.url, source.files[0].path) as opened:
+    with _parquet_errors(source.url), _open_file(source.url, source.files[0].path, source.version) as opened:
         return opened.schema_arrow.empty_table().select(names)
 
 
