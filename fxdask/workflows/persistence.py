@@ -121,8 +121,12 @@ def open_or_create(url: str, header: Mapping[str, Any] | None, request: ModelReq
     return ModelStore.create(url, request.shape, facts, weight_fingerprint(request.settings.seed, request.plan))
 
 
-def _differing(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    return [key for key in wanted if stored.get(key) != wanted[key]]
+def _differences(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Everything in which two identities differ: (stored, wanted) by name; either may leave earlier settings out."""
+    found, requested = {**EARLIER_SETTINGS, **stored}, {**EARLIER_SETTINGS, **wanted}
+    if requested["selection"] == "top":
+        del requested["pool_size"]  # which it does not use
+    return {key: (found.get(key), value) for key, value in requested.items() if found.get(key) != value}
 
 
 def _is_outdated(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
@@ -131,7 +135,7 @@ def _is_outdated(header: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return (
         same_kind
         and "zero_tolerance" not in header.get("identity", {})
-        and _differing(header.get("identity", {}), wanted) == ["zero_tolerance"]
+        and list(_differences(header.get("identity", {}), wanted)) == ["zero_tolerance"]
     )
 
 
@@ -144,7 +148,6 @@ def stored_seed(url: str) -> int | None:
 def _refuse_other_job(url: str, header: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     if header.get("kind") != "model":
         raise StoreExistsError(f"{url} holds {header.get('kind')!r}, not a model; choose another path")
-    stored = {**EARLIER_SETTINGS, **header.get("identity", {})}
     named = {
         "samples": "other samples",
         "samples_dtype": "samples of another dtype",
@@ -152,7 +155,8 @@ def _refuse_other_job(url: str, header: Mapping[str, Any], wanted: Mapping[str, 
         "zero_tolerance": "another rule for spreads that count as zero",
     }
     differences = [
-        named.get(key) or f"{key}={stored.get(key)!r} instead of {wanted[key]!r}" for key in _differing(stored, wanted)
+        named.get(key) or f"{key}={stored!r} instead of {requested!r}"
+        for key, (stored, requested) in _differences(header.get("identity", {}), wanted).items()
     ]
     if differences:
         raise StoreExistsError(

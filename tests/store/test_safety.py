@@ -114,6 +114,37 @@ def test_a_store_of_another_job_is_replaced_only_with_overwrite(original, change
     assert np.array_equal(fxdask.load(store).predict(X), fit(**changed).predict(X))
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ({"selection": "joint"}, {}, "made from selection='joint' instead of 'top'; choose"),
+        (
+            {"selection": "joint", "pool_size": 9},
+            {"pool_size": 8},
+            "made from selection='joint' instead of 'top'; choose",
+        ),
+        (
+            {},
+            {"selection": "joint", "pool_size": 9},
+            "selection='top' instead of 'joint', pool_size='auto' instead of 9",
+        ),
+        ({"shrink_spread": True}, {"shrink_spread": False}, "made from shrink_spread=True instead of False"),
+    ],
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_settings_that_identities_leave_out_are_another_job(before, after, message, finished, tmp_path):
+    """Stores of the time before these settings existed are still the same job as their values of that time."""
+    store = tmp_path / "model.zarr"
+    fit(store=store, **before)
+    if not finished:
+        unfinish(store)
+    with pytest.raises(StoreExistsError) as error:
+        fit(store=store, **after)
+    assert message in one_sentence(error)
+    fit(store=store, overwrite=True, **after)
+    assert np.array_equal(fxdask.load(store).selected_nodes_, fit(**after).selected_nodes_)
+
+
 def test_a_store_of_an_older_format_is_refused(original, tmp_path):
     store = shutil.copytree(original, tmp_path / "model.zarr")
     opened = zarr.open_group(store)
