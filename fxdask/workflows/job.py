@@ -18,6 +18,8 @@ from fxdask.workflows.persistence import ModelRequest
 
 __all__ = ["checked_preprocessing", "make_job", "prior_values", "with_store"]
 
+SMALLEST_PRIOR_RATIO = 1e-100  # so that no quotient of two priors overflows
+
 
 def checked_preprocessing(request: ModelRequest) -> Preprocessing:
     """The preprocessing of this request's samples; samples out of range, and impossible priors, are refused."""
@@ -71,5 +73,10 @@ def prior_values(priors: str | tuple[float, ...], counts: NDArray[np.int64]) -> 
         raise InvalidInputError(
             f"priors has {values.size} values but y has {len(counts)} classes; pass one prior per class"
         )
-    values = values / values.max()
-    return values / values.sum()
+    ratios = values / values.max()
+    if ratios.min() < SMALLEST_PRIOR_RATIO:
+        raise InvalidInputError(
+            f"priors run from {values.min():.3g} to {values.max():.3g}, but the largest may be at most "
+            f"{1 / SMALLEST_PRIOR_RATIO:.0e} times the smallest; raise the smallest, or remove its class"
+        )
+    return ratios / ratios.sum()

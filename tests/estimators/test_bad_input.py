@@ -138,6 +138,8 @@ def test_more_selected_nodes_than_nodes_are_refused():
         ({"priors": "uniform"}, "'class_share', 'equal' or an array"),
         ({"priors": [1, 2, 3]}, "priors has 3 values but y has 2 classes"),
         ({"priors": [1, 0]}, "above 0"),
+        ({"priors": [1e-300, 1e300]}, r"priors run from 1e-300 to 1e+300, but the largest may be at most 1e+100 times"),
+        ({"priors": [1e-320, 1]}, "raise the smallest, or remove its class"),
         ({"n_nodes": 0}, "n_nodes must be a whole number of at least 1, not 0"),
         ({"n_nodes": 2.5}, "n_nodes must be a whole number"),
         ({"n_selected": True}, "n_selected must be a whole number"),
