@@ -44,7 +44,7 @@ def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSetti
     """
     nodes_per_block = estimator.nodes_per_block
     if not (isinstance(nodes_per_block, str) and nodes_per_block == "auto"):
-        check_whole_number("nodes_per_block", nodes_per_block)
+        check_whole_number("nodes_per_block", nodes_per_block, also='"auto"')
     random_state = estimator.random_state if estimator.random_state is not None else stored_seed
     settings = FitSettings(
         n_nodes=_plain(estimator.n_nodes),

@@ -105,8 +105,8 @@ class FitSettings:
         """Refuse values that no fit can use, and name the allowed ones."""
         check_whole_number("n_nodes", self.n_nodes)
         check_whole_number("n_selected", self.n_selected)
-        if self.pool_size != "auto":
-            check_whole_number("pool_size", self.pool_size)
+        if not (isinstance(self.pool_size, str) and self.pool_size == AUTOMATIC):
+            check_whole_number("pool_size", self.pool_size, also='"auto"')
             if self.pool_size < self.n_selected:  # type: ignore[operator]
                 raise InvalidInputError(
                     f"pool_size is {self.pool_size} but {self.n_selected} nodes of each class are to be selected; "
@@ -138,10 +138,10 @@ class _Names(Container[Any], Iterable[Any], Protocol):
     """A table or tuple of names."""
 
 
-def check_whole_number(name: str, value: Any) -> None:
+def check_whole_number(name: str, value: Any, also: str = "") -> None:
     """Refuse a value that is not a whole number of at least 1."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise InvalidInputError(f"{name} must be a whole number of at least 1, not {value!r}")
+        raise InvalidInputError(f"{name} must be a whole number of at least 1{also and ' or ' + also}, not {value!r}")
 
 
 def check_name(name: str, value: Any, known: _Names, also: str = "") -> None:
