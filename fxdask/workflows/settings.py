@@ -155,8 +155,8 @@ def _check_needs(criterion: str) -> None:
     missing = CRITERIA[criterion].needs - MEASURED_BY_A_FIT
     if Need.ROWS in missing:
         raise InvalidInputError(
-            f'criterion={criterion!r} compares whole rows, so it ranks only the pool of selection="joint", '
-            "which this version does not support; choose another criterion"
+            f"criterion={criterion!r} compares whole rows, which a fit does not have of its nodes; choose another "
+            "criterion, or rank the features themselves by fxdask.rank_features"
         )
     if missing:
         names = ", ".join(sorted(need.value for need in missing))

@@ -33,7 +33,7 @@ def test_every_criterion_selects_nodes_whatever_the_blocks(three_blobs, criterio
 def test_relief_is_refused_for_nodes(three_blobs):
     with pytest.raises(InvalidInputError) as error:
         FisherNetworkClassifier(64, 4, criterion="relief").fit(*three_blobs)
-    assert "compares whole rows, so it ranks only the pool" in one_sentence(error)
+    assert "compares whole rows, which a fit does not have of its nodes" in one_sentence(error)
 
 
 def test_columns_that_must_be_sorted_are_not_streamed():

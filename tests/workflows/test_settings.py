@@ -29,8 +29,8 @@ def use(monkeypatch, criterion):
 def test_a_criterion_that_needs_rows_is_refused(monkeypatch, tmp_path):
     use(monkeypatch, made_up(Need.LOCATION_AND_SPREAD, Need.ROWS))
     message = (
-        "criterion='made_up' compares whole rows, so it ranks only the pool of selection=\"joint\", "
-        "which this version does not support; choose another criterion"
+        "criterion='made_up' compares whole rows, which a fit does not have of its nodes; choose another "
+        "criterion, or rank the features themselves by fxdask.rank_features"
     )
     with pytest.raises(InvalidInputError) as error:
         fit(criterion="made_up", store=tmp_path / "model.zarr")
