@@ -51,8 +51,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     A random matrix of ``n_nodes`` rows projects every sample. Each node gets a divergence per
     class, an extension of Fisher's criterion that also separates classes by their variances
     (Alsolami and Fukai, arXiv 2212.09225). The ``n_selected`` best nodes of each class are kept.
-    The label is the class with the largest product of prior and sum of kernel densities. No weight
-    is trained.
+    The label is the class with the largest product of prior and density of the sample at these nodes:
+    kernel densities of the nodes, combined by the rule ``combine``. No weight is trained.
 
     The blocks of nodes run on the active Dask client, or on local threads if there is none.
 

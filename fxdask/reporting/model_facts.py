@@ -79,8 +79,8 @@ class ModelFacts:
     normalization: str
     fallbacks: Mapping[str, str]
     density_error: float
-    temperature: float
     """Largest bound on the relative error of a tabulated density."""
+    temperature: float
     selected: NDArray[np.int64]
     """(class, rank) nodes, best first; one row if all classes share their nodes; -1 where there is none."""
     divergences_of_selected: NDArray[np.float64]

@@ -8,7 +8,7 @@ of samples at distances s_q behind it, is
 T falls from about ln v to the log of the number of samples at the edge itself, and it varies on
 the scale of u. So each octave of u has 32 equal cells, and the leading bits of u are the index of its
 cell. On each cell, T is the cubic through four equidistant exact values. Its error bound follows as
-in :mod:`fxdask.kernels.density.table`, from the moments of s at both ends of the cell; cells whose bound
+in :mod:`fxdask.kernels.density.cells`, from the moments of s at both ends of the cell; cells whose bound
 is too large are left out. Far out, where exp(-u s) of the second sample is negligible, T is constant.
 """
 
