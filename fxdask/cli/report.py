@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import fxdask
-from fxdask.cli.options import Bytes, RunOptions, run_options
+from fxdask.cli.options import Bytes, RunOptions, chosen_data, columns_option, run_options
 from fxdask.cli.output import print_result
 
 __all__ = ["report"]
@@ -17,19 +17,20 @@ __all__ = ["report"]
 @click.command()
 @click.argument("model", type=click.Path())
 @click.argument("out", type=click.Path())
-@click.option("--data", type=click.Path(), help="Test samples, a Zarr array or .npy file; needs --labels.")
+@click.option("--data", type=click.Path(), help="Test samples: a Zarr array, a .npy file or Parquet.")
 @click.option("--labels", type=click.Path(), help="True labels of the test samples.")
+@click.option("--label-column", metavar="NAME", help="The column of --data (Parquet) that holds the true labels.")
+@columns_option
 @click.option("--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB.")
 @run_options
-def report(
-    model: str, out: str, data: str | None, labels: str | None, *, run: RunOptions, memory_limit: int | None
-) -> None:
-    """Write the page OUT about MODEL, with its results on test data if --data and --labels are given."""
-    if (data is None) != (labels is None):
-        given, missing = ("--data", "--labels") if labels is None else ("--labels", "--data")
-        raise click.UsageError(f"{given} was given without {missing}; test data needs both")
+def report(model: str, out: str, *, run: RunOptions, memory_limit: int | None, **test: Any) -> None:
+    """Write the page OUT about MODEL, with its results on test data if --data and its labels are given."""
+    _check_complete(**test)
     with run.cluster:
-        found = fxdask.report(model, out, data, labels, memory_limit=memory_limit, verbose=not run.quiet)
+        X, y = None, None
+        if test["data"] is not None:
+            X, y = chosen_data(test["data"], test["columns"], test["labels"], test["label_column"])
+        found = fxdask.report(model, out, X, y, memory_limit=memory_limit, verbose=not run.quiet)
     facts: dict[str, Any] = {"report": out}
     if found is not None:
         facts |= {
@@ -40,3 +41,15 @@ def report(
             "calibration_error": found.calibration_error,
         }
     print_result(facts, run.as_json)
+
+
+def _check_complete(data: str | None, labels: str | None, label_column: str | None, columns: list[str] | None) -> None:
+    """Refuse test samples without labels, and the other way round."""
+    if labels is not None and label_column is not None:
+        raise click.UsageError("--labels and --label-column both give the true labels; pass one of them")
+    if data is not None and labels is None and label_column is None:
+        raise click.UsageError("--data was given without --labels or --label-column; test data needs labels")
+    given = {"--labels": labels, "--label-column": label_column, "--columns": columns}
+    for option, value in given.items():
+        if value is not None and data is None:
+            raise click.UsageError(f"{option} was given without --data; test data needs both")

@@ -62,8 +62,20 @@ def test_labels_of_other_classes_have_no_log_loss(folder):
     ("arguments", "status", "message"),
     [
         (("model.zarr",), 2, "Missing argument 'OUT'"),
-        (("model.zarr", "a.html", "--data", "test.zarr"), 2, "--data was given without --labels; test data needs both"),
+        (("model.zarr", "a.html", "--data", "test.zarr"), 2, "--data was given without --labels or --label-column;"),
         (("model.zarr", "a.html", "--labels", "truth.npy"), 2, "--labels was given without --data"),
+        (("model.zarr", "a.html", "--label-column", "y"), 2, "--label-column was given without --data"),
+        (("model.zarr", "a.html", "--columns", "a,b"), 2, "--columns was given without --data"),
+        (
+            ("model.zarr", "a.html", "--data", "test.zarr", "--labels", "truth.npy", "--label-column", "y"),
+            2,
+            "--labels and --label-column both give the true labels",
+        ),
+        (
+            ("model.zarr", "a.html", "--data", "test.zarr", "--label-column", "y"),
+            2,
+            "--label-column chooses columns of Parquet, but there is no Parquet at test.zarr",
+        ),
         (("nowhere.zarr", "a.html"), 1, "error: there is no fxdask store at"),
         (
             ("model.zarr", "a.html", "--data", "narrow.npy", "--labels", "truth.npy"),

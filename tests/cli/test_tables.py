@@ -42,6 +42,25 @@ def test_fit_and_score_parquet_by_the_names_of_its_columns(folder):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_report_takes_test_data_from_columns(folder):
+    fxdask.FisherNetworkClassifier(50, 3, store=folder / "model.zarr").fit(X, Y)
+    words = (
+        "report",
+        "model.zarr",
+        "model.html",
+        "--data",
+        "train.parquet",
+        "--columns",
+        "a,b,c,d",
+        "--quiet",
+        "--json",
+    )
+    for labels in (("--label-column", "y"), ("--labels", "y.npy")):
+        done = run_here(folder, *words, *labels)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["accuracy"] == fxdask.load(folder / "model.zarr").score(X, Y)
+
+
 def test_labels_and_samples_may_come_from_different_files(folder):
     words = ("fit", "train.parquet", "y.npy", "model.zarr", "--columns", "a, b", *NETWORK)
     assert run_here(folder, *words).returncode == 0
