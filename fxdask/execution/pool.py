@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
@@ -39,6 +41,9 @@ def sum_pool(job: PoolJob, scores: NDArray[np.int16] | None, progress: Progress 
     """Scores of all candidates, in memory or in the store -> their sums of products, class by class."""
     add_up = delayed(tasks.sum_products, pure=False)
     shared = [shared_constant(value, name) for value, name in ((job, "pool"), (scores, "scores"))]
-    work = [add_up(*shared, *part) for part in job.plan.sample_ranges()]
-    (found,) = compute(merged(work, tasks.merge_class_sums), progress, work, local=scores is not None)
-    return [found[k] for k in range(job.fit.plan.n_classes)]
+    work: list[list[Delayed]] = [[] for _ in range(job.fit.plan.n_classes)]
+    for k, start, stop in job.plan.sample_ranges():
+        work[k].append(add_up(*shared, start, stop))
+    # A tree for each class, because the sums of all classes may be too large for one worker.
+    totals = [total for of_class in work for total in merged(of_class, tasks.merge_sums)]
+    return list(compute(totals, progress, list(chain.from_iterable(work)), local=scores is not None))

@@ -29,18 +29,23 @@ SAMPLES_AT_A_TIME = 2**13
 @lru_cache(maxsize=64)
 def _score_of_half_rank(n_samples: int) -> NDArray[np.int16]:
     """(half rank,) Phi^-1((rank - 1/2) / n) in units of 1 / 1024, for the ranks 1, 1.5, 2, ..., n."""
-    share = np.arange(1, 2 * n_samples) / (2 * n_samples)
-    return np.rint(SCORES_PER_UNIT * ndtri(share)).astype(np.int16)
+    scores = np.arange(1, 2 * n_samples, dtype=np.float64)
+    scores /= 2 * n_samples
+    ndtri(scores, out=scores)
+    scores *= SCORES_PER_UNIT
+    return np.rint(scores, out=scores).astype(np.int16)
 
 
-def rank_scores(values: NDArray[np.float32], *, sort: bool = False) -> NDArray[np.int16]:
+def rank_scores(
+    values: NDArray[np.float32], *, sort: bool = False, out: NDArray[np.int16] | None = None
+) -> NDArray[np.int16]:
     """(node, sample) values of one class -> (node, sample) normal scores of their ranks; equal values share a rank.
 
     With ``sort``, the values are sorted in place, which takes no further time.
     """
     n_samples = values.shape[1]
     of_half_rank = _score_of_half_rank(n_samples)
-    scores = np.empty(values.shape, np.int16)
+    scores = np.empty(values.shape, np.int16) if out is None else out
     keys, ascending = np.empty(n_samples, np.uint64), np.empty(n_samples, np.float32)
     fill_keys, assign_scores = _compiled()
     # One sort of integers, each a value and its index, takes a third of the time of an indirect sort.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from fxdask.errors import MemoryPlanError
@@ -20,7 +20,8 @@ FACTOR_BYTES = 2**30
 SAMPLES_PER_SUM = 2**15
 SMALLEST_SCORE_CHUNK = 2**14
 MOST_SCORE_CHUNKS = 64
-ARGSORT_BYTES = 16  # of one value of the row that is sorted: its index, its sorted value, its rank
+CHUNKS_AT_A_TIME = 10  # that Zarr decodes
+RANK_BYTES = 20  # of one value of the row that is ranked: float64 and int16 scores of all ranks, two for each value
 
 
 def pool_size_for(n_classes: int, n_selected: int) -> int:
@@ -47,6 +48,8 @@ class PoolPlan:
     """The largest number of nodes to select."""
     class_counts: tuple[int, ...]
     candidates_per_task: int
+    samples_per_sum: int = SAMPLES_PER_SUM
+    """Samples of one task that sums products of scores."""
 
     @property
     def n_samples(self) -> int:
@@ -72,15 +75,21 @@ class PoolPlan:
         """(class, start, stop) of each task that sums products of scores, in samples sorted by class."""
         edges = pairwise([0, *accumulate(self.class_counts)])
         return [
-            (k, low, min(low + SAMPLES_PER_SUM, stop))
+            (k, low, min(low + self.samples_per_sum, stop))
             for k, (start, stop) in enumerate(edges)
-            for low in range(start, stop, SAMPLES_PER_SUM)
+            for low in range(start, stop, self.samples_per_sum)
         ]
 
     @property
     def score_bytes(self) -> int:
         """Size of the normal scores of all candidates."""
         return 2 * self.n_candidates * self.n_samples
+
+    def sum_bytes(self, *, in_store: bool) -> tuple[int, int]:
+        """Memory of a task that sums products: a fixed part, and that of one sample."""
+        chunks = min(self.n_candidates, CHUNKS_AT_A_TIME * self.candidates_per_task) * self.samples_per_chunk
+        # The sums, the products of some samples, and sums that are added to them; then scores, also as float64.
+        return 3 * 8 * self.n_candidates**2 + 2 * chunks * in_store, (2 + 8) * self.n_candidates
 
     @property
     def caller_bytes(self) -> int:
@@ -111,7 +120,22 @@ def plan_pool(fit: FitPlan, pool_size: int, *, n_candidates: int | None = None, 
                 f"classes needs {format_bytes(needed)} but this process may use {format_bytes(max(0, allowed))}; "
                 'reduce pool_size or n_selected, raise memory_limit, or choose selection="top"'
             )
-    return plan
+    return replace(plan, samples_per_sum=_samples_that_fit(fit, plan, in_store=in_store))
+
+
+def _samples_that_fit(fit: FitPlan, plan: PoolPlan, *, in_store: bool) -> int:
+    """Samples of one task that sums products: sums are exact, so their number changes no result."""
+    if fit.resources is None:
+        return SAMPLES_PER_SUM
+    fixed, per_sample = plan.sum_bytes(in_store=in_store)
+    fitting = (fit.resources.per_task - fixed) // per_sample
+    if fitting < 1:
+        raise MemoryPlanError(
+            f"the correlations of {plan.n_candidates:,} candidates need {format_bytes(fixed + per_sample)} but a task "
+            f"may use {format_bytes(max(0, fit.resources.per_task))}; reduce pool_size, give workers more memory or "
+            'fewer threads each, raise memory_limit for local threads, or choose selection="top"'
+        )
+    return min(SAMPLES_PER_SUM, fitting)
 
 
 def _candidates_that_fit(fit: FitPlan, n_candidates: int) -> int:
@@ -120,7 +144,7 @@ def _candidates_that_fit(fit: FitPlan, n_candidates: int) -> int:
     in_chunk = padded_length(fit.samples_per_chunk or fit.n_samples)
     fixed = fit.reading_bytes + 4 * POOL_TILE_NODES * in_chunk
     per_candidate = (4 + 2) * fit.n_samples + 4 * in_chunk + 8 * fit.n_features
-    left = fit.resources.per_task - fixed - ARGSORT_BYTES * max(fit.class_counts)
+    left = fit.resources.per_task - fixed - RANK_BYTES * max(fit.class_counts)
     fitting = left // per_candidate
     if fitting < 1:
         needed = fit.resources.per_task - left + per_candidate

@@ -24,7 +24,7 @@ from fxdask.tasks.reading import SampleTile
 from fxdask.tasks.telemetry import TaskCounters, WorkerStats, this_worker
 from fxdask.tasks.threads import one_blas_thread
 
-__all__ = ["PoolJob", "PoolPart", "measure_candidates", "merge_class_sums", "open_pool", "sum_products"]
+__all__ = ["PoolJob", "PoolPart", "measure_candidates", "merge_sums", "open_pool", "sum_products"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,7 +75,7 @@ def measure_candidates(job: PoolJob, samples: Source, index: int) -> PoolPart:
     scores = np.empty((block.n_nodes, fit.plan.n_samples), np.int16)
     tiles = SampleTiles(fit, samples, counters).kept()
     for k, values in enumerate(_class_values(job, tiles, weights, block.start)):
-        scores[:, fit.plan.class_slices[k]] = rank_scores(values, sort=True)
+        rank_scores(values, sort=True, out=scores[:, fit.plan.class_slices[k]])
         ordered = SortedRows(values)
         spread, _ = spread_with_fallback(ordered, fit.spread, tolerance[k])
         statistics[:, k] = LOCATIONS[fit.location](ordered), spread
@@ -112,14 +112,12 @@ def _class_values(
 
 
 @one_blas_thread()
-def sum_products(job: PoolJob, scores: NDArray[np.int16] | None, k: int, start: int, stop: int) -> dict[int, ScoreSums]:
-    """Range of samples of class k -> sums over it; the scores of all candidates are given or in the store."""
+def sum_products(job: PoolJob, scores: NDArray[np.int16] | None, start: int, stop: int) -> ScoreSums:
+    """Range of samples of one class -> sums over it; the scores of all candidates are given or in the store."""
     store = open_pool(job)
-    some = store.read_scores(start, stop) if scores is None and store else np.asarray(scores)[:, start:stop]
-    return {k: score_sums(some)}
+    return score_sums(store.read_scores(start, stop) if scores is None and store else np.asarray(scores)[:, start:stop])
 
 
-def merge_class_sums(parts: Sequence[dict[int, ScoreSums]]) -> dict[int, ScoreSums]:
-    """Sums over disjoint ranges, in any order -> the sums of each class."""
-    classes = sorted({k for part in parts for k in part})
-    return {k: reduce(add, [part[k] for part in parts if k in part]) for k in classes}
+def merge_sums(parts: Sequence[ScoreSums]) -> ScoreSums:
+    """Sums over disjoint ranges of samples of one class, in any order -> the sums over all of them."""
+    return reduce(add, parts)

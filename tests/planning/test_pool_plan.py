@@ -1,10 +1,14 @@
 """Plans of joint selections: every candidate and sample once, within memory, or refused with both numbers."""
 
+import tracemalloc
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fxdask.errors import MemoryPlanError
+from fxdask.kernels.copula import rank_scores, score_sums
 from fxdask.kernels.joint_selection import factor_bytes
 from fxdask.planning import pool_plan
 from fxdask.planning.fit_plan import FitSize
@@ -40,6 +44,8 @@ def test_candidates_and_samples_are_covered_once_within_memory(counts, n_candida
     assert whole_products or plan.candidates_per_task < POOL_TILE_NODES or plan.n_tasks <= threads
     values = (4 + 2) * plan.candidates_per_task * plan.n_samples
     assert values <= resources.per_task
+    fixed, per_sample = plan.sum_bytes(in_store=True)
+    assert fixed + plan.samples_per_sum * per_sample <= resources.per_task
     covered = 0
     for k, start, stop in plan.sample_ranges():
         assert start == covered
@@ -75,6 +81,37 @@ def test_a_pool_larger_than_memory_is_refused_with_both_numbers(in_store):
 def test_one_candidate_of_too_many_samples_is_refused_with_both_numbers(monkeypatch):
     resources = Resources(limit=GIB, baseline=GIB // 8, threads=1, processes=1)
     fit = planned([100, 100], resources=resources)
-    monkeypatch.setattr(pool_plan, "ARGSORT_BYTES", GIB)
+    monkeypatch.setattr(pool_plan, "RANK_BYTES", GIB)
     with pytest.raises(MemoryPlanError, match=r"one candidate .* needs .*iB but a task may use .*iB"):
         plan_pool(fit, 100, in_store=True)
+
+
+def test_sums_of_too_many_candidates_are_refused_with_both_numbers():
+    resources = Resources(limit=GIB, baseline=GIB // 8, threads=4, processes=1)
+    fit = planned([100, 100], n_nodes=9_000, resources=resources)
+    with pytest.raises(MemoryPlanError, match=r"correlations of 9,000 candidates need .*iB but a task may use .*iB"):
+        plan_pool(fit, 100, n_candidates=9_000, in_store=True)
+
+
+@pytest.mark.parametrize("n_samples", [1_000, 9_000])
+def test_sums_take_the_memory_of_the_plan(n_samples):
+    plan = plan_pool(planned([n_samples, 50]), 100, n_candidates=300, in_store=False)
+    fixed, per_sample = plan.sum_bytes(in_store=False)
+    scores = np.ones((300, n_samples), np.int16)
+    tracemalloc.start()
+    score_sums(scores)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert scores.nbytes + peak <= fixed + n_samples * per_sample
+
+
+def test_candidates_are_ranked_in_the_memory_of_the_plan():
+    """The scores of the candidates are counted beside; those of the ranks are computed once for each length."""
+    values, n_samples = np.random.default_rng(0).standard_normal((2, 100_001), np.float32), 100_001
+    scores = np.empty(values.shape, np.int16)
+    rank_scores(values[:, :10])
+    tracemalloc.start()
+    rank_scores(values, sort=True, out=scores)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= 1.01 * pool_plan.RANK_BYTES * n_samples
