@@ -21,6 +21,7 @@ from fxdask.kernels.scorer import Scorer
 from fxdask.kernels.statistics import LOCATIONS, TOLERANCE_RULE
 from fxdask.kernels.weights import SCHEME
 from fxdask.planning.fit_plan import FitPlan
+from fxdask.planning.pool_plan import plan_pool
 from fxdask.sizes import format_bytes
 from fxdask.store.group import check_room, peek_header
 from fxdask.store.layout import ModelShape
@@ -75,6 +76,13 @@ class ModelRequest:
         }
 
     @property
+    def pool_bytes(self) -> int:
+        """Bytes of the candidates' scores that the store holds while a joint selection runs."""
+        if self.settings.selection == "top":
+            return 0
+        return plan_pool(self.plan, self.plan.n_ranked, in_store=True).score_bytes
+
+    @property
     def job(self) -> str:
         """Digest of the identity, kept in the header, in the mark of every block and in the hidden folder's name."""
         return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
@@ -95,7 +103,7 @@ class ModelRequest:
 
 def open_or_create(url: str, header: Mapping[str, Any] | None, request: ModelRequest) -> ModelStore:
     """Open the store that has this header after checking that it holds this request, or create a new one."""
-    needed = request.plan.store_bytes(request.staged_bytes)
+    needed = request.plan.store_bytes(request.staged_bytes + request.pool_bytes)
     if header is not None and _is_outdated(header, request.identity()):
         log.warning("starting %s from the beginning: an older fxdask created it and did not finish it", url)
         header = None

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
@@ -271,6 +272,17 @@ def test_a_job_larger_than_the_disk_is_refused(tmp_path):
     with pytest.raises(DiskSpaceError, match=r"needs .*iB but the disk has .*iB free; free some disk space"):
         clf.fit(samples, np.arange(len(samples)) % 2)
     assert not (tmp_path / "model.zarr").exists()
+
+
+def test_the_candidates_of_a_joint_selection_count_as_disk_space(tmp_path, monkeypatch):
+    """200 candidates of 5,000 samples take 2 MB while the selection runs; without them the disk would suffice."""
+    samples, y = np.random.default_rng(0).standard_normal((5_000, 4)), np.arange(5_000) % 2
+    clf = fxdask.FisherNetworkClassifier(200, 3, store=tmp_path / "model.zarr")
+    enough = clf.plan(samples, y).store_bytes()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=enough + 1_900_000))
+    with pytest.raises(DiskSpaceError, match=r"needs .*iB but the disk has .*iB free"):
+        clf.set_params(selection="joint").fit(samples, y)
+    clf.set_params(selection="top").fit(samples, y)
 
 
 def test_a_missing_block_chunk_is_reported_by_responses_and_computed_by_a_resume(tmp_path):
