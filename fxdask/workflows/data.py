@@ -143,7 +143,9 @@ def _in_memory(X: Any, min_samples: int, name: str) -> NDArray:
     if is_frame(X):
         check_columns(column_types(X), name)
         X = X.to_numpy() if hasattr(X, "get_columns") else X
-    # Checked before check_array, whose messages for these two cases have many lines.
+    # Checked before check_array, whose messages for these cases have many lines.
+    if X is None or np.isscalar(X):
+        _check_kind((), np.dtype(object), name)
     if isinstance(X, (np.ndarray, list, tuple)):
         with contextlib.suppress(ValueError, TypeError):
             X = np.asarray(X)

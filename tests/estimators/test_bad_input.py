@@ -157,6 +157,16 @@ def test_invalid_parameters_are_refused(parameters, message):
     assert message in one_sentence(error)
 
 
+@pytest.mark.parametrize("samples", [None, 3.5, "text.npy"])
+def test_no_array_is_refused(samples):
+    for call in (fit, fit().predict, fit().score_samples):
+        with pytest.raises(
+            InvalidInputError, match="X has 0 dimensions but needs 2|there is no file or folder"
+        ) as error:
+            call(samples)
+        one_sentence(error)
+
+
 def test_unknown_chunk_sizes_are_refused():
     lazy = da.from_array(X)
     unknown = lazy[lazy[:, 0] > -100]
