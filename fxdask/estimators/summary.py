@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fxdask.estimators.classifier import FisherNetworkClassifier
 from fxdask.kernels.importance import shares_of_features
@@ -17,12 +18,11 @@ FEATURES_SHOWN = 5
 
 def summary_of(classifier: FisherNetworkClassifier) -> dict[str, Any]:
     """What a fitted model was made from and what it found, in types that JSON has."""
-    best_nodes = np.broadcast_to(classifier.selected_nodes_[:, 0], len(classifier.classes_))
     rows = zip(
         classifier.classes_.tolist(),
         classifier.sample_counts_.tolist(),
         classifier.priors_.tolist(),
-        best_nodes.tolist(),
+        _best_nodes(classifier).tolist(),
         strict=True,
     )
     return {
@@ -41,6 +41,14 @@ def summary_of(classifier: FisherNetworkClassifier) -> dict[str, Any]:
             for label, samples, prior, node in rows
         ],
     }
+
+
+def _best_nodes(classifier: FisherNetworkClassifier) -> NDArray[np.int64]:
+    """(class,) the selected node with the largest divergence of each class; shared nodes are not in this order."""
+    nodes = classifier.selected_nodes_
+    if len(nodes) == len(classifier.classes_):
+        return nodes[:, 0]
+    return nodes[0][classifier.divergences_[:, nodes[0]].argmax(axis=1)]
 
 
 def _of_joint_models(classifier: FisherNetworkClassifier) -> dict[str, Any]:

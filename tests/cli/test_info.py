@@ -43,6 +43,10 @@ def test_the_facts_of_a_joint_model_are_shown(fitted, tmp_path):
     ]
     shrinkage = fitted.network_.learned["shrinkage"]
     assert facts["shrinkage"] == {"lowest": shrinkage.min(), "highest": shrinkage.max()}
+    shared = fitted.selected_nodes_[0]
+    best_nodes = [shared[row[shared].argmax()] for row in fitted.divergences_]
+    assert [row["best_node"] for row in facts["classes"]] == best_nodes
+    assert len(set(best_nodes)) > 1, "the first node of the selection is not the best of every class"
     best = np.argsort(-fitted.feature_importances_, kind="stable")[:5]
     assert [row["feature"] for row in facts["most_important_features"]] == [NAMES[i] for i in best]
     assert [row["importance"] for row in facts["most_important_features"]] == fitted.feature_importances_[best].tolist()
