@@ -27,7 +27,8 @@ RANK_BYTES = 20  # of one value of the row that is ranked: float64 and int16 sco
 def pool_size_for(n_classes: int, n_selected: int) -> int:
     """Candidates of each class: ten for every node to select, at least 100, fewer where the factors would exceed 1 GiB.
 
-    It depends on the number of classes and nodes alone, because the result depends on it.
+    Never fewer than the nodes to select, so with very many classes the factors may still exceed it. It
+    depends on the number of classes and nodes alone, because the result depends on it.
     """
     per_candidate = _factor_bytes(n_classes, 1, n_selected * n_classes)
     wanted = max(FEWEST_CANDIDATES, CANDIDATES_PER_NODE * n_selected)
@@ -115,10 +116,11 @@ def plan_pool(fit: FitPlan, pool_size: int, *, n_candidates: int | None = None, 
         allowed = fit.resources.per_task * fit.resources.threads
         needed = plan.caller_bytes + (0 if in_store else plan.score_bytes)
         if needed > allowed:
+            smaller = "pool_size or " if pool_size > fit.n_selected else ""
             raise MemoryPlanError(
                 f"the joint selection of {n_nodes:,} nodes among {n_candidates:,} candidates for {fit.n_classes} "
                 f"classes needs {format_bytes(needed)} but this process may use {format_bytes(max(0, allowed))}; "
-                'reduce pool_size or n_selected, raise memory_limit, or choose selection="top"'
+                f'reduce {smaller}n_selected, raise memory_limit, or choose selection="top"'
             )
     return replace(plan, samples_per_sum=_samples_that_fit(fit, plan, in_store=in_store))
 

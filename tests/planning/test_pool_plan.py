@@ -78,6 +78,17 @@ def test_a_pool_larger_than_memory_is_refused_with_both_numbers(in_store):
         plan_pool(fit, 1_000, in_store=in_store)
 
 
+@pytest.mark.parametrize(
+    ("pool_size", "remedy"), [(10, "; reduce n_selected,"), (11, "; reduce pool_size or n_selected,")]
+)
+def test_the_refusal_asks_for_fewer_candidates_only_if_there_may_be_fewer(pool_size, remedy):
+    resources = Resources(limit=4 * GIB, baseline=GIB // 8, threads=1, with_caller=True)
+    fit = planned([2] * 100, n_nodes=1_000, n_selected=10, resources=resources)
+    assert pool_size_for(100, 10) == 10
+    with pytest.raises(MemoryPlanError, match=remedy):
+        plan_pool(fit, pool_size, in_store=True)
+
+
 def test_one_candidate_of_too_many_samples_is_refused_with_both_numbers(monkeypatch):
     resources = Resources(limit=GIB, baseline=GIB // 8, threads=1, processes=1)
     fit = planned([100, 100], resources=resources)
