@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fxdask.errors import StoreFormatError
 
-__all__ = ["damaged"]
+__all__ = ["RESTORE", "damaged"]
 
 RESTORE = "restore it from a copy, or make it again at another path"
 

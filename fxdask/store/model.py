@@ -10,20 +10,16 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from fxdask.errors import StoreFormatError, StoreWriteError
+from fxdask.errors import StoreFormatError
 from fxdask.sizes import NodeBlock, rows_per_read
+from fxdask.store.arrays import ArrayStore
 from fxdask.store.damage import damaged
 from fxdask.store.group import (
-    Mode,
     begin_group,
     check_file_size,
     check_writable,
-    count_files,
     finish_group,
     has_chunk,
-    has_metadata,
-    open_group,
-    stored_array,
     write_header,
     write_together,
 )
@@ -37,7 +33,6 @@ from fxdask.store.layout import (
     ModelShape,
     create_array,
 )
-from fxdask.store.manifest import Manifest
 from fxdask.store.retry import reading, retried, writing
 
 __all__ = ["ModelStore"]
@@ -47,23 +42,12 @@ TEMPORARY_ARRAYS = (*POOL_ARRAYS, *(spec for spec in MODEL_ARRAYS if spec.name i
 SPECS = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS, *POOL_ARRAYS)}
 
 
-class ModelStore:
+class ModelStore(ArrayStore):
     """One model in a store. Tasks receive its URL and open it in their own process."""
 
-    def __init__(self, url: str, group: zarr.Group, header: dict[str, Any]) -> None:
-        self.url = url
-        self.header = header
-        self.group = group
-        self._opened: dict[str, zarr.Array] = {}
-        self._lengths: dict[str, int] = dict(header.get("sizes") or {})
-        # Every read of a finished model is checked against the manifest.
-        self._manifest = Manifest(group, url) if header.get("finished") else None
-
-    @classmethod
-    @retried
-    def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ModelStore:
-        """Open the model at this URL; with ``finished``, refuse an unfinished one."""
-        return cls(url, *open_group(url, "model", mode, finished=finished))
+    kind = "model"
+    specs = SPECS
+    staged = "samples"
 
     @classmethod
     @retried
@@ -115,7 +99,7 @@ class ModelStore:
                     for name, values in arrays.items()
                 ]
             )
-            self.array("blocks_done")[block.index] = self._mark
+            self.array("blocks_done")[block.index] = self.mark
 
     def is_done(self, block: NodeBlock) -> bool:
         """Whether the block is marked and its chunks are intact.
@@ -133,7 +117,7 @@ class ModelStore:
     def _is_marked(self, index: int) -> bool:
         try:
             with reading(self.url, "blocks_done"):
-                return bool(self.array("blocks_done")[index] == self._mark)
+                return bool(self.array("blocks_done")[index] == self.mark)
         except StoreFormatError:
             return False
 
@@ -161,17 +145,9 @@ class ModelStore:
             raise damaged(self.url, f"it claims {array.shape[0]:,} blocks but at most {MOST_BLOCKS:,} are possible")
         try:
             with reading(self.url, "blocks_done"):
-                return np.asarray(array[:]) == self._mark
+                return np.asarray(array[:]) == self.mark
         except StoreFormatError:
             return np.array([self._is_marked(index) for index in range(array.shape[0])])
-
-    @property
-    def _mark(self) -> np.uint64:
-        """The mark of a finished block: a digest of the job, so that blocks of another job do not count as done."""
-        try:
-            return np.uint64(int(self.header["job"][:16], 16) | 1)  # never zero, because a missing mark reads as zero
-        except (KeyError, TypeError, ValueError) as error:
-            raise damaged(self.url, "its header does not name its job") from error
 
     @retried
     def read_block(self, name: str, block: NodeBlock) -> NDArray:
@@ -187,47 +163,9 @@ class ModelStore:
     @retried
     def read_quantity(self, name: str) -> NDArray[np.float64]:
         """(class, node) one quantity of every node's statistics."""
-        self._check_complete("statistics")
+        self.check_complete("statistics")
         with reading(self.url, "statistics"):
             return np.asarray(self.array("statistics")[QUANTITIES.index(name)])
-
-    # Whole arrays
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.group
-
-    @retried
-    def write(self, name: str, values: NDArray) -> None:
-        """Create and write one array that is not written by blocks."""
-        spec = SPECS[name]
-        sizes = dict(zip(spec.dimensions, values.shape, strict=True))
-        per_chunk = rows_per_read(values.shape[1]) if spec.chunked == "probe" else 1
-        with writing(self.url):
-            self._opened[name] = create_array(self.group, spec, sizes, per_chunk, spec.dtype or values.dtype.str)
-            self._opened[name][...] = values
-
-    @retried
-    def read(self, name: str) -> NDArray:
-        """One whole array; a missing chunk is an error, while Zarr would read zeros."""
-        self._check_complete(name)
-        with reading(self.url, name):
-            return np.asarray(self.array(name)[...])
-
-    def _check_complete(self, name: str) -> None:
-        """Refuse an array with missing chunks, before memory for it is allocated."""
-        if self._manifest:
-            self._manifest.check_array(name)
-        array = self.array(name)
-        if self._manifest and self._manifest.holds_chunks(array, name):
-            return
-        # Zarr checks every chunk by name, which would take too long if the metadata claim very many chunks.
-        n_stored = min(array.nchunks, count_files(array))
-        if n_stored == array.nchunks:
-            n_stored = array.nchunks_initialized
-        if n_stored != array.nchunks:
-            raise damaged(self.url, f"{name} has {n_stored} of its {array.nchunks} chunks")
-        if array.nchunks:
-            check_file_size(array, (0,) * array.ndim, self.url)
 
     # Staged samples: copies for workers, which cannot read the memory of the calling process
 
@@ -262,14 +200,6 @@ class ModelStore:
             return False
         return True
 
-    def check_staged(self) -> None:
-        """Refuse a result of staged samples that were removed meanwhile, because they may have been read as zeros."""
-        if not has_metadata(self.group, "samples"):
-            raise StoreWriteError(
-                f"{self.url} was finished while this part was computed; "
-                "run the same call again if the result is incomplete"
-            )
-
     def drop(self, arrays: Iterable[ArraySpec] = TEMPORARY_ARRAYS) -> None:
         """Remove arrays, by default all that a finished model does not need: staged samples, probes, candidates."""
         names = [spec.name for spec in arrays]
@@ -290,31 +220,8 @@ class ModelStore:
             raise damaged(self.url, f"block {missing[0]} lacks the mark of this job", "run the same call again")
         for spec in BLOCK_ARRAYS:
             if spec.name in self:
-                self._check_complete(spec.name)
+                self.check_complete(spec.name)
         finish_group(self.group, self.url, self.header, **facts)
-
-    def array(self, name: str) -> zarr.Array:
-        """One array, opened and checked once, because opening takes longer than writing a chunk."""
-        if name not in self._opened:
-            if self._manifest:
-                self._manifest.check_metadata(name)
-            array = stored_array(self.group, self.url, name)
-            self._check_shape(SPECS[name], array)
-            self._opened[name] = array
-        return self._opened[name]
-
-    def _check_shape(self, spec: ArraySpec, array: zarr.Array) -> None:
-        """Refuse an array whose shape or type contradicts the header or another array with the same dimension."""
-        wrong = [
-            dimension
-            for dimension, length in zip(spec.dimensions, array.shape, strict=False)
-            if length != self._lengths.setdefault(dimension, length)
-        ]
-        if len(array.shape) != len(spec.dimensions) or wrong or (spec.dtype and array.dtype != np.dtype(spec.dtype)):
-            raise damaged(
-                self.url,
-                f"{spec.name} is {array.dtype} of shape {array.shape}, which contradicts its header or another array",
-            )
 
 
 def _index(spec: ArraySpec, block: NodeBlock) -> tuple[int, ...]:

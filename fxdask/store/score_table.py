@@ -143,7 +143,7 @@ class ScoreTable:
         return max(1, -(-self.header["n_samples"] // self.header["rows_per_file"]))
 
     @retried
-    def write(
+    def write_chunk(
         self,
         index: int,
         labels: NDArray,

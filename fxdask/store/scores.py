@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from fxdask.errors import StoreFormatError
-from fxdask.store.damage import damaged
+from fxdask.store.arrays import ArrayStore
 from fxdask.store.group import (
-    Mode,
     begin_group,
     check_writable,
     finish_group,
     has_chunk,
-    open_group,
-    stored_array,
     write_header,
     write_together,
 )
@@ -27,20 +23,11 @@ from fxdask.store.retry import reading, retried, writing
 __all__ = ["ScoreStore"]
 
 
-class ScoreStore:
+class ScoreStore(ArrayStore):
     """Labels (sample,) and log scores (sample, class) of one test set, by choice also its log likelihoods (sample,)."""
 
-    def __init__(self, url: str, group: zarr.Group, header: dict[str, Any]) -> None:
-        self.url = url
-        self.header = header
-        self._group = group
-        self._opened: dict[str, zarr.Array] = {}
-
-    @classmethod
-    @retried
-    def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> ScoreStore:
-        """Open the scores at this URL; with ``finished``, refuse unfinished ones."""
-        return cls(url, *open_group(url, "scores", mode, finished=finished))
+    kind = "scores"
+    specs: ClassVar = {spec.name: spec for spec in SCORE_ARRAYS}
 
     @classmethod
     @retried
@@ -71,22 +58,22 @@ class ScoreStore:
         return [spec.name for spec in SCORE_ARRAYS if self.header.get("likelihood") or spec.name != LOG_LIKELIHOOD]
 
     @retried
-    def write(
+    def write_chunk(
         self, index: int, labels: NDArray, scores: NDArray[np.float64], likelihood: NDArray[np.float64] | None = None
     ) -> None:
         """Write one chunk of every array; it is done as soon as all files exist."""
         rows = self._rows(index, len(labels))
         plain = labels if labels.dtype.kind in "biuf" else labels.astype(object)
-        parts = [(self._array("scores"), rows, scores), (self._array("labels"), rows[:1], plain)]
+        parts = [(self.array("scores"), rows, scores), (self.array("labels"), rows[:1], plain)]
         if likelihood is not None:
-            parts.append((self._array(LOG_LIKELIHOOD), rows[:1], likelihood))
-        check_writable(self._group, self.url, self.header)
+            parts.append((self.array(LOG_LIKELIHOOD), rows[:1], likelihood))
+        check_writable(self.group, self.url, self.header)
         with writing(self.url):
             write_together(parts)
 
     def is_done(self, index: int) -> bool:
         """Whether the files of a chunk exist in every array; Zarr never leaves a part of a file."""
-        arrays = map(self._array, self.names)
+        arrays = map(self.array, self.names)
         return all(has_chunk(array, (index, *(0,) * (array.ndim - 1))) for array in arrays)
 
     @retried
@@ -97,9 +84,9 @@ class ScoreStore:
         rows = self._rows(index, self.header["rows_per_chunk"])
         try:
             with reading(self.url, "scores"):
-                scores = np.asarray(self._array("scores")[rows])
+                scores = np.asarray(self.array("scores")[rows])
             with reading(self.url, "labels"):
-                labels = np.asarray(self._array("labels")[rows[:1]])
+                labels = np.asarray(self.array("labels")[rows[:1]])
         except StoreFormatError:
             return None
         if classes.dtype.kind in "UO":
@@ -112,31 +99,22 @@ class ScoreStore:
         rows, _ = self._rows(index, self.header["rows_per_chunk"])
         try:
             with reading(self.url, LOG_LIKELIHOOD):
-                return np.asarray(self._array(LOG_LIKELIHOOD)[rows])
+                return np.asarray(self.array(LOG_LIKELIHOOD)[rows])
         except StoreFormatError:
             return None
 
     @retried
     def n_done(self) -> int:
         """Number of chunks that exist in every array, as an estimate: each array's chunks are counted separately."""
-        return min(self._array(name).nchunks_initialized for name in self.names)
+        return min(self.array(name).nchunks_initialized for name in self.names)
 
     @retried
     def finish(self, **facts: Any) -> None:
         """Mark the scores as finished, after all chunks are written."""
         for name in self.names:
-            array = self._array(name)
-            if array.nchunks_initialized != array.nchunks:
-                problem = f"{name} has {array.nchunks_initialized} of its {array.nchunks} chunks"
-                raise damaged(self.url, problem, "run the same call again")
-        finish_group(self._group, self.url, self.header, **facts)
+            self.check_complete(name, "run the same call again")
+        finish_group(self.group, self.url, self.header, **facts)
 
     def _rows(self, index: int, length: int) -> tuple[slice, slice]:
         start = index * self.header["rows_per_chunk"]
         return slice(start, start + length), slice(None)
-
-    def _array(self, name: str) -> zarr.Array:
-        """One array, opened once, because opening takes longer than writing a chunk."""
-        if name not in self._opened:
-            self._opened[name] = stored_array(self._group, self.url, name)
-        return self._opened[name]

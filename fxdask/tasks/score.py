@@ -116,9 +116,9 @@ def write_scores(job: ScoreJob, index: int, start: int, scores: NDArray[np.float
     likelihood = log_likelihood(scores) if job.likelihood else None
     if isinstance(store, ScoreTable):
         ids = None if job.ids is None else read_arrow_rows(job.ids, start, start + len(scores))
-        store.write(index, labels, scores, likelihood, ids)
+        store.write_chunk(index, labels, scores, likelihood, ids)
     else:
-        store.write(index, labels, scores, likelihood)
+        store.write_chunk(index, labels, scores, likelihood)
 
 
 @one_blas_thread()

@@ -20,7 +20,7 @@ def created(folder, *, likelihood):
 
 def write(store, index, length, *, likelihood):
     scores = SCORES[:length]
-    store.write(index, CLASSES[scores.argmax(axis=1)], scores, np.arange(length) - 0.5 if likelihood else None)
+    store.write_chunk(index, CLASSES[scores.argmax(axis=1)], scores, np.arange(length) - 0.5 if likelihood else None)
 
 
 @pytest.mark.parametrize("likelihood", [False, True])

@@ -157,7 +157,7 @@ class InterruptedForTestError(Exception):
 
 def interrupt_after(n_files, monkeypatch):
     written = []
-    original = score_table.ScoreTable.write
+    original = score_table.ScoreTable.write_chunk
 
     def write(self, index, *rest):
         if len(written) == n_files:
@@ -165,7 +165,7 @@ def interrupt_after(n_files, monkeypatch):
         written.append(index)
         original(self, index, *rest)
 
-    monkeypatch.setattr(score_table.ScoreTable, "write", write)
+    monkeypatch.setattr(score_table.ScoreTable, "write_chunk", write)
 
 
 def test_an_interrupted_scoring_is_resumed(model, test_set, tmp_path, expected, small_tasks, monkeypatch):
@@ -233,16 +233,16 @@ def test_a_late_write_is_refused(model, tmp_path):
         table.finish()
     with pytest.raises(StoreUnfinishedError):
         ScoreTable.open(str(tmp_path / "t"))
-    table.write(0, *values)
+    table.write_chunk(0, *values)
     assert np.array_equal(table.read_done(0, np.array([0, 1])), values[1])
-    table.write(0, values[0][::-1], values[1])
+    table.write_chunk(0, values[0][::-1], values[1])
     assert table.read_done(0, np.array([0, 1])) is None, "labels that do not match the scores"
     table.finish()
     with pytest.raises(StoreWriteError, match="was finished, moved or replaced"):
-        table.write(0, *values)
+        table.write_chunk(0, *values)
     (tmp_path / "t").rename(tmp_path / "moved")
     with pytest.raises(StoreWriteError, match="was finished, moved or replaced"):
-        table.write(0, *values)
+        table.write_chunk(0, *values)
     assert names_in(tmp_path) == ["moved"]
 
 

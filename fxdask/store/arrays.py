@@ -1,0 +1,119 @@
+"""What models, rankings and scores share: the arrays of one store, opened once, checked and read whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from fxdask.errors import StoreWriteError
+from fxdask.sizes import rows_per_read
+from fxdask.store.damage import RESTORE, damaged
+from fxdask.store.group import Mode, check_file_size, count_files, has_metadata, open_group, stored_array
+from fxdask.store.layout import ArraySpec, create_array
+from fxdask.store.manifest import Manifest
+from fxdask.store.retry import reading, retried, writing
+
+__all__ = ["ArrayStore"]
+
+
+class ArrayStore:
+    """The arrays of one store. Tasks receive its URL and open it in their own process."""
+
+    kind: ClassVar[str]
+    specs: ClassVar[Mapping[str, ArraySpec]]
+    staged: ClassVar[str]
+    """The array that holds copies of the samples while a job runs; scores have none."""
+
+    def __init__(self, url: str, group: zarr.Group, header: dict[str, Any]) -> None:
+        self.url = url
+        self.header = header
+        self.group = group
+        self._opened: dict[str, zarr.Array] = {}
+        self._lengths: dict[str, int] = dict(header.get("sizes") or {})
+        # Every read of a finished store is checked against the manifest.
+        self._manifest = Manifest(group, url) if header.get("finished") else None
+
+    @classmethod
+    @retried
+    def open(cls, url: str, mode: Mode = "r", *, finished: bool = True) -> Self:
+        """Open the store at this URL; with ``finished``, refuse an unfinished one."""
+        return cls(url, *open_group(url, cls.kind, mode, finished=finished))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.group
+
+    def array(self, name: str) -> zarr.Array:
+        """One array, opened and checked once, because opening takes longer than writing a chunk."""
+        if name not in self._opened:
+            if self._manifest:
+                self._manifest.check_metadata(name)
+            array = stored_array(self.group, self.url, name)
+            self._check_shape(self.specs[name], array)
+            self._opened[name] = array
+        return self._opened[name]
+
+    def _check_shape(self, spec: ArraySpec, array: zarr.Array) -> None:
+        """Refuse an array whose shape or type contradicts the header or another array with the same dimension."""
+        wrong = [
+            dimension
+            for dimension, length in zip(spec.dimensions, array.shape, strict=False)
+            if length != self._lengths.setdefault(dimension, length)
+        ]
+        if len(array.shape) != len(spec.dimensions) or wrong or (spec.dtype and array.dtype != np.dtype(spec.dtype)):
+            raise damaged(
+                self.url,
+                f"{spec.name} is {array.dtype} of shape {array.shape}, which contradicts its header or another array",
+            )
+
+    @retried
+    def write(self, name: str, values: NDArray) -> None:
+        """Create and write one array that is not written by blocks."""
+        spec = self.specs[name]
+        sizes = dict(zip(spec.dimensions, values.shape, strict=True))
+        per_chunk = rows_per_read(values.shape[1]) if spec.chunked == "probe" else 1
+        with writing(self.url):
+            self._opened[name] = create_array(self.group, spec, sizes, per_chunk, spec.dtype or values.dtype.str)
+            self._opened[name][...] = values
+
+    @retried
+    def read(self, name: str) -> NDArray:
+        """One whole array; a missing chunk is an error, while Zarr would read zeros."""
+        self.check_complete(name)
+        with reading(self.url, name):
+            return np.asarray(self.array(name)[...])
+
+    def check_complete(self, name: str, remedy: str = RESTORE) -> None:
+        """Refuse an array with missing chunks, before memory for it is allocated."""
+        if self._manifest:
+            self._manifest.check_array(name)
+        array = self.array(name)
+        if self._manifest and self._manifest.holds_chunks(array, name):
+            return
+        # Zarr checks every chunk by name, which would take too long if the metadata claim very many chunks.
+        n_stored = min(array.nchunks, count_files(array))
+        if n_stored == array.nchunks:
+            n_stored = array.nchunks_initialized
+        if n_stored != array.nchunks:
+            raise damaged(self.url, f"{name} has {n_stored} of its {array.nchunks} chunks", remedy)
+        if array.nchunks and array.dtype.kind in "biuf":
+            check_file_size(array, (0,) * array.ndim, self.url)
+
+    @property
+    def mark(self) -> np.uint64:
+        """The mark of a finished part: a digest of the job, so that parts of another job do not count as done."""
+        try:
+            return np.uint64(int(self.header["job"][:16], 16) | 1)  # never zero, because a missing mark reads as zero
+        except (KeyError, TypeError, ValueError) as error:
+            raise damaged(self.url, "its header does not name its job") from error
+
+    def check_staged(self) -> None:
+        """Refuse a result of staged samples that were removed meanwhile, because they may have been read as zeros."""
+        if not has_metadata(self.group, self.staged):
+            raise StoreWriteError(
+                f"{self.url} was finished while this part was computed; "
+                "run the same call again if the result is incomplete"
+            )
