@@ -9,13 +9,14 @@ import click
 from fxdask import CRITERIA, FisherNetworkClassifier
 from fxdask.cli.options import (
     Bandwidth,
-    Bytes,
     RunOptions,
     check_selected,
     chosen_data,
     columns_option,
     label_column_option,
+    memory_limit_option,
     run_options,
+    statistics_options,
 )
 from fxdask.cli.output import print_result
 from fxdask.estimators.summary import summary_of
@@ -23,7 +24,7 @@ from fxdask.kernels.combination.table import COMBINATIONS
 from fxdask.kernels.density.bandwidth import BANDWIDTHS
 from fxdask.kernels.preprocessing import NORMALIZATIONS
 from fxdask.kernels.scorer import DENSITIES
-from fxdask.kernels.statistics import LOCATIONS, SPREADS
+from fxdask.kernels.statistics import SPREADS
 from fxdask.workflows.settings import AUTOMATIC, PRIORS, PROJECTIONS_KEPT, SELECTIONS
 
 __all__ = ["fit"]
@@ -60,8 +61,7 @@ DEFAULT = FisherNetworkClassifier().get_params()
     type=click.IntRange(1),
     help="Candidates of each class for --selection joint; chosen by the number of classes if not given.",
 )
-@click.option("--location", type=click.Choice(list(LOCATIONS)), default=DEFAULT["location"])
-@click.option("--spread", type=click.Choice(list(SPREADS)), default=DEFAULT["spread"])
+@statistics_options(DEFAULT)
 @click.option(
     "--shrink-spread/--no-shrink-spread",
     default=DEFAULT["shrink_spread"],
@@ -93,9 +93,8 @@ DEFAULT = FisherNetworkClassifier().get_params()
 @click.option("--keep-projections", type=click.Choice(PROJECTIONS_KEPT), default=DEFAULT["keep_projections"])
 @click.option("--keep-weights", is_flag=True, help="Keep every node's weights in the store.")
 @click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; planned if not given.")
-@click.option("--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB.")
+@memory_limit_option
 @click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
-@click.option("--seed", "random_state", type=click.IntRange(0), default=DEFAULT["random_state"])
 @click.option("--overwrite", is_flag=True, help="Replace another model that the store holds.")
 @run_options
 def fit(  # noqa: PLR0913 - every option is a parameter

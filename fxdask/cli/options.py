@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
@@ -17,6 +17,7 @@ from fxdask.errors import InvalidInputError
 from fxdask.execution.connection import connected
 from fxdask.execution.resources import checked_limit
 from fxdask.kernels.density.bandwidth import BANDWIDTHS
+from fxdask.kernels.statistics import LOCATIONS, SPREADS
 from fxdask.store.parquet import is_parquet
 from fxdask.workflows.tables import table
 
@@ -30,8 +31,12 @@ __all__ = [
     "columns_option",
     "json_option",
     "label_column_option",
+    "memory_limit_option",
     "run_options",
+    "statistics_options",
 ]
+
+Command = Callable[..., None]
 
 
 class Bandwidth(click.ParamType):
@@ -96,10 +101,28 @@ columns_option = click.option(
 label_column_option = click.option(
     "--label-column", metavar="NAME", help="The column of SAMPLES (Parquet) that holds the labels."
 )
+memory_limit_option = click.option(
+    "--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
 
 
-def run_options(command: Callable[..., None]) -> Callable[..., None]:
+def statistics_options(defaults: Mapping[str, Any]) -> Callable[[Command], Command]:
+    """Add the options of the location and the spread of a class, and of the random seed, with these defaults."""
+
+    def with_statistics(command: Command) -> Command:
+        for option in (
+            click.option("--seed", "random_state", type=click.IntRange(0), default=defaults["random_state"]),
+            click.option("--spread", type=click.Choice(list(SPREADS)), default=defaults["spread"]),
+            click.option("--location", type=click.Choice(list(LOCATIONS)), default=defaults["location"]),
+        ):
+            command = option(command)
+        return command
+
+    return with_statistics
+
+
+def run_options(command: Command) -> Command:
     """Add the options of every long command; the command gets them as ``run``."""
 
     @wraps(command)

@@ -9,16 +9,16 @@ import click
 
 from fxdask import CRITERIA, Ranking, rank_features
 from fxdask.cli.options import (
-    Bytes,
     ColumnNames,
     RunOptions,
     chosen_data,
     columns_option,
     label_column_option,
+    memory_limit_option,
     run_options,
+    statistics_options,
 )
 from fxdask.cli.output import print_result
-from fxdask.kernels.statistics import LOCATIONS, SPREADS
 from fxdask.reporting.page import check_report_path
 from fxdask.reporting.ranking_page import GENERATOR
 from fxdask.store.parquet import arrow, is_parquet_name
@@ -47,8 +47,7 @@ DEFAULTS: dict[str, Any] = rank_features.__kwdefaults__ or {}
 @click.option("--html", type=click.Path(), help="Write a page with the best features.")
 @click.option("--store", type=click.Path(), help="The Zarr store of the results, from which a run is resumed.")
 @click.option("--missing", type=click.Choice(MISSING), default=DEFAULTS["missing"], help="Refuse NaN, or omit them.")
-@click.option("--location", type=click.Choice(list(LOCATIONS)), default=DEFAULTS["location"])
-@click.option("--spread", type=click.Choice(list(SPREADS)), default=DEFAULTS["spread"])
+@statistics_options(DEFAULTS)
 @click.option(
     "--anchors",
     "n_anchors",
@@ -63,8 +62,7 @@ DEFAULTS: dict[str, Any] = rank_features.__kwdefaults__ or {}
     default=DEFAULTS["n_neighbors"],
     help="Neighbours of each class that relief compares a sample with.",
 )
-@click.option("--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB.")
-@click.option("--seed", "random_state", type=click.IntRange(0), default=DEFAULTS["random_state"])
+@memory_limit_option
 @click.option("--overwrite", is_flag=True, help="Replace another ranking that the store holds.")
 @run_options
 def rank(  # noqa: PLR0913 - every option is a parameter

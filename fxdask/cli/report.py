@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import fxdask
-from fxdask.cli.options import Bytes, RunOptions, chosen_data, columns_option, run_options
+from fxdask.cli.options import RunOptions, chosen_data, columns_option, memory_limit_option, run_options
 from fxdask.cli.output import print_result
 
 __all__ = ["report"]
@@ -21,7 +21,7 @@ __all__ = ["report"]
 @click.option("--labels", type=click.Path(), help="True labels of the test samples.")
 @click.option("--label-column", metavar="NAME", help="The column of --data (Parquet) that holds the true labels.")
 @columns_option
-@click.option("--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB.")
+@memory_limit_option
 @run_options
 def report(model: str, out: str, *, run: RunOptions, memory_limit: int | None, **test: Any) -> None:
     """Write the page OUT about MODEL, with its results on test data if --data and its labels are given."""

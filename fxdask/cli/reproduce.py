@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import fxdask
-from fxdask.cli.options import Bytes, RunOptions, check_selected, run_options
+from fxdask.cli.options import RunOptions, check_selected, memory_limit_option, run_options
 from fxdask.cli.output import print_result
 from fxdask.errors import InvalidInputError
 from fxdask.experiment.datasets import DATASETS
@@ -96,7 +96,7 @@ class _Names(click.ParamType):
     help="How nodes are selected, such as top,joint; top, the paper's, is always among them.",
 )
 @click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; planned if not given.")
-@click.option("--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB.")
+@memory_limit_option
 @click.option("--overwrite", is_flag=True, help="Replace results of other data or parameters.")
 @run_options
 def reproduce(dataset: str, out: str | None, *, run: RunOptions, **parameters: Any) -> None:

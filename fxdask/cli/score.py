@@ -8,12 +8,12 @@ import click
 
 from fxdask import BatchScores, batch_score
 from fxdask.cli.options import (
-    Bytes,
     ColumnNames,
     RunOptions,
     chosen_data,
     columns_option,
     label_column_option,
+    memory_limit_option,
     run_options,
 )
 from fxdask.cli.output import print_result
@@ -38,7 +38,7 @@ __all__ = ["score"]
 )
 @click.option("--likelihood", is_flag=True, help="Also store how likely each sample is at all, for outliers.")
 @click.option("--density", type=click.Choice(DENSITIES), help="Same as in the fit if not given.", show_default=False)
-@click.option("--memory-limit", type=Bytes(), help="Memory that local threads may use, such as 2GiB.")
+@memory_limit_option
 @click.option("--overwrite", is_flag=True, help="Replace earlier scores in OUT.")
 @run_options
 def score(  # noqa: PLR0913 - every option is a parameter
