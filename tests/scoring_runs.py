@@ -1,12 +1,11 @@
 """Scoring in a separate process that is killed, and the files that it leaves."""
 
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 import zarr
+from processes import PythonProcess
 
 from fxdask import FisherNetworkClassifier
 
@@ -44,7 +43,7 @@ def begun(tmp_path):
 def kill_while_scoring(tmp_path):
     """Start scoring in a separate process and send it SIGKILL after it has written some chunks."""
     arguments = [tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr"]
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, arguments)])
+    process = PythonProcess("-c", PROGRAM, *arguments)
     try:
         for _ in range(3_000):
             (folder,) = begun(tmp_path) or [None]

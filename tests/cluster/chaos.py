@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 from distributed import Client
 
+from .conftest import dask_processes
+
 
 class Killer(threading.Thread):
     """Kills a worker that runs a task about every ``seconds``, at most ``at_most`` times; a seed makes the choices."""
@@ -42,6 +44,32 @@ class Killer(threading.Thread):
     def __exit__(self, *_):
         self._stop_now.set()
         self.join(30)
+
+
+@contextmanager
+def one_worker_killed(folder, is_time):
+    """A cluster of two new workers with its client; one worker is killed as soon as ``is_time()`` is true."""
+    folder.mkdir()
+    over = threading.Event()
+    killed = []
+
+    def kill(pid):
+        while not over.wait(0.002):
+            if is_time():
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+                return
+
+    with dask_processes(folder) as address, Client(address) as client:
+        killer = threading.Thread(target=kill, args=(min(client.run(os.getpid).values()),), daemon=True)
+        killer.start()
+        try:
+            yield client
+        finally:
+            over.set()
+            killer.join()
+        assert killed, "the job ended before a worker was killed"
+        assert killed[0] not in client.run(os.getpid).values()
 
 
 @contextmanager

@@ -8,6 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 from distributed import Client
+from processes import PythonProcess
+
+# Settings that Python and its libraries read when they start.
+NEEDS_NEW_PYTHON = {"PYTHONPATH", "OPENBLAS_NUM_THREADS"}
 
 
 @contextmanager
@@ -22,10 +26,15 @@ def dask_processes(folder, n_workers=2, certificates=None, security=None, before
     env = {**os.environ, **environment}
     names = ("--tls-ca-file", "--tls-cert", "--tls-key")
     tls = [str(word) for pair in zip(names, certificates or (), strict=False) for word in pair]
-    dask = [sys.executable, "-m", "dask"]
-    quiet = {"env": env, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
+    forked = not (before_worker or nanny or NEEDS_NEW_PYTHON & set(environment))
+
+    def start(words, before=()):
+        if forked:
+            return PythonProcess("-m", "dask", *words, folder=folder, **environment)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen([*before, sys.executable, "-m", "dask", *words], env=env, cwd=folder, **quiet)
+
     scheduler = [
-        *dask,
         "scheduler",
         "--host",
         "127.0.0.1",
@@ -38,7 +47,6 @@ def dask_processes(folder, n_workers=2, certificates=None, security=None, before
         *tls,
     ]
     worker = [
-        *dask,
         "worker",
         "--scheduler-file",
         str(contact),
@@ -48,12 +56,10 @@ def dask_processes(folder, n_workers=2, certificates=None, security=None, before
         "--no-dashboard",
         *tls,
     ]
-    processes = [subprocess.Popen(scheduler, **quiet)]
+    processes = [start(scheduler)]
     try:
         _wait_for(contact)
-        processes += [
-            subprocess.Popen([*before_worker, *worker, "--name", f"worker-{i}"], **quiet) for i in range(n_workers)
-        ]
+        processes += [start([*worker, "--name", f"worker-{i}"], before_worker) for i in range(n_workers)]
         with Client(scheduler_file=str(contact), set_as_default=False, security=security) as probe:
             if n_workers:
                 probe.wait_for_workers(n_workers, timeout=60)

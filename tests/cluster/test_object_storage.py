@@ -242,9 +242,9 @@ def test_a_late_chunk_of_another_job_is_refused(bucket, local, monkeypatch):
     earlier = ScoreStore.create(url, 100, 100, np.arange(2), {"job": "a"})
     later = ScoreStore.create(url, 100, 100, np.arange(2), {"job": "b"})
     with pytest.raises(StoreWriteError, match="was replaced by another job while this part was computed"):
-        earlier.write(0, np.zeros(100, int), np.zeros((100, 2)))
+        earlier.write_chunk(0, np.zeros(100, int), np.zeros((100, 2)))
     assert later.read_done(0, np.arange(2)) is None
-    later.write(0, np.zeros(100, int), np.zeros((100, 2)))
+    later.write_chunk(0, np.zeros(100, int), np.zeros((100, 2)))
     assert later.read_done(0, np.arange(2)) is not None
 
 

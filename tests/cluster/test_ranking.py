@@ -1,22 +1,18 @@
 """Rankings on worker processes: the same bits as on threads, also if a worker is killed meanwhile."""
 
 import os
-import signal
-import threading
-import time
 
 import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from distributed import Client
 
 import fxdask
 from fxdask.planning import rank_plan
 from fxdask.workflows import rank_request as workflow
 
-from .conftest import dask_processes
+from .chaos import one_worker_killed
 
 N = 6_000
 RNG = np.random.default_rng(0)
@@ -78,23 +74,8 @@ def test_a_killed_worker_changes_nothing(on_threads, tmp_path, monkeypatch):
     monkeypatch.setattr(rank_plan, "BYTES_PER_BLOCK", 4 * N)
     monkeypatch.setattr(rank_plan, "BYTES_PER_RANGE", 50_000)
     zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(300, 24))
-    store, killed = tmp_path / "r.zarr", []
-
-    def kill_one(pids):
-        while not killed:
-            if len(list(store.glob("blocks_done/c/*"))) >= 2:
-                os.kill(pids[0], signal.SIGKILL)
-                killed.append(pids[0])
-            time.sleep(0.002)
-
-    (tmp_path / "cluster").mkdir()
-    with dask_processes(tmp_path / "cluster") as address, Client(address) as client:
-        pids = sorted(client.run(os.getpid).values())
-        killer = threading.Thread(target=kill_one, args=(pids,), daemon=True)
-        killer.start()
+    store = tmp_path / "r.zarr"
+    with one_worker_killed(tmp_path / "cluster", lambda: len(list(store.glob("blocks_done/c/*"))) >= 2):
         found = fxdask.rank_features(tmp_path / "x.zarr", Y, CRITERIA[:3], store=store)
-        killer.join(30)
-        assert len(client.run(os.getpid)) == 1
-    assert killed
     assert bits(found)[:3] == bits(on_threads)[:3]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cluster", "r.zarr", "x.zarr"]

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -12,6 +10,7 @@ import pytest
 import zarr
 from command_line import run_here
 from distributed import Client
+from processes import PythonProcess
 
 from fxdask import FisherNetworkClassifier
 
@@ -61,12 +60,7 @@ def fit_arguments(data, store, address):
 
 
 def start(data, store, address, program=("-m", "fxdask")):
-    return subprocess.Popen(
-        [sys.executable, *program, *map(str, fit_arguments(data, store, address))],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return PythonProcess(*program, *fit_arguments(data, store, address))
 
 
 def marks(store):

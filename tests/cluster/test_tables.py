@@ -1,15 +1,11 @@
 """Tables on worker processes: read, labelled and scored there, also if a worker is killed meanwhile."""
 
 import os
-import signal
-import threading
-import time
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client
 from small import chunk_files
 
 import fxdask
@@ -18,7 +14,7 @@ from fxdask.errors import InvalidInputError
 from fxdask.planning import score_plan
 from fxdask.sizes import tile_shape
 
-from .conftest import dask_processes
+from .chaos import one_worker_killed
 
 N, NAMES = 8_000, [f"f{i}" for i in range(6)]
 X = np.random.default_rng(0).standard_normal((N, 6)).astype(np.float32)
@@ -64,24 +60,11 @@ def test_workers_read_and_label_tables(client, folder, model, tmp_path):
 
 def test_a_killed_worker_loses_no_rows_of_a_scoring_and_doubles_none(folder, model, tmp_path, monkeypatch):
     monkeypatch.setattr(score_plan, "BYTES_PER_TASK", 1)
-    out, killed = tmp_path / "scored.parquet", []
-
-    def kill_one(pids):
-        while not killed:
-            if len(list(tmp_path.glob(".scored.parquet.next-*/scores-*.parquet"))) >= 2:
-                os.kill(pids[0], signal.SIGKILL)
-                killed.append(pids[0])
-            time.sleep(0.005)
-
-    (tmp_path / "cluster").mkdir()
-    with dask_processes(tmp_path / "cluster") as address, Client(address) as client:
-        pids = sorted(client.run(os.getpid).values())
-        killer = threading.Thread(target=kill_one, args=(pids,), daemon=True)
-        killer.start()
+    out = tmp_path / "scored.parquet"
+    with one_worker_killed(
+        tmp_path / "cluster", lambda: len(list(tmp_path.glob(".scored.parquet.next-*/scores-*.parquet"))) >= 2
+    ):
         result = fxdask.batch_score(model.store_, folder / "all.parquet", out, "y", id_columns=["id"], density="exact")
-        killer.join(30)
-        assert len(client.run(os.getpid)) == 1
-    assert killed
     assert result.n_samples == N
     assert len(list(out.glob("scores-*.parquet"))) == -(-N // ROWS_PER_TASK)
     scored = pd.read_parquet(out)

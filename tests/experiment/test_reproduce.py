@@ -2,14 +2,13 @@
 
 import csv
 import json
-import subprocess
-import sys
 
 import dask
 import numpy as np
 import oracles
 import pytest
 from experiment.small_runs import PAIRS, small
+from processes import run_python
 from scipy.stats import ttest_1samp
 from sklearn.datasets import load_digits
 
@@ -86,10 +85,10 @@ def test_results_files_hold_every_pair_and_seed(folder, result, tmp_path):
 
 def test_the_command_line_runs_all_pairs_of_the_digits(tmp_path):
     """It writes results, a table and a report."""
-    command = [sys.executable, "-m", "fxdask", "reproduce", "digits", "--seeds", "2", "--nodes", "400"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
-    rows = [line.split() for line in run.stdout.splitlines()]
+    words = ("reproduce", "digits", "--seeds", 2, "--nodes", 400)
+    status, out, errors = run_python("-m", "fxdask", *words, folder=tmp_path)
+    assert status == 0, errors
+    rows = [line.split() for line in out.splitlines()]
     pairs = [row for row in rows if len(row[0]) == 3 and row[0][1] == "-"]
     assert len(pairs) == 45
     stored = fxdask.reproduce("digits", seeds=2, n_nodes=400, out=tmp_path / "reproduce-digits")
@@ -98,7 +97,7 @@ def test_the_command_line_runs_all_pairs_of_the_digits(tmp_path):
     report = (tmp_path / "reproduce-digits" / "report.html").read_text()
     assert all(f"{mean:.2f}" in report for mean in stored.results.mean("fisher"))
     for name in ("results.json", "results.csv", "report.html"):
-        assert f"reproduce-digits/{name}" in run.stdout
+        assert f"reproduce-digits/{name}" in out
 
 
 def test_the_data_of_the_figures_match_the_definition(folder):

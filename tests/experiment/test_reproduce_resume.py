@@ -3,13 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 from experiment.small_runs import PAIRS, small
+from processes import PythonProcess
 
 import fxdask
 from fxdask.errors import InvalidInputError, StoreExistsError
@@ -38,9 +37,8 @@ def test_more_seeds_and_pairs_are_added_to_existing_results(folder, result, tmp_
 
 def test_a_killed_run_resumes_with_the_next_seed(folder, result, tmp_path):
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "fxdask", "reproduce", "mnist", "--data", str(folder), "--out", str(out)]
-    command += ["--nodes", "60", "--selected", "3", "--pairs", "0-1,3-8,4-9", "--quiet"]
-    run = subprocess.Popen([*command, "--seeds", "2000"])
+    words = ["reproduce", "mnist", "--data", folder, "--out", out, "--nodes", 60, "--selected", 3]
+    run = PythonProcess("-m", "fxdask", *words, "--pairs", "0-1,3-8,4-9", "--quiet", "--seeds", 2000)
     deadline = time.monotonic() + 60
     while not (out / "results.json").exists() or len(json.loads((out / "results.json").read_text())["seeds"]) < 2:
         assert time.monotonic() < deadline
@@ -174,18 +172,8 @@ def test_a_damaged_example_is_computed_again(folder, tmp_path):
 
 
 def test_a_second_call_into_the_same_folder_is_refused(folder, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "fxdask",
-        "reproduce",
-        "mnist",
-        "--data",
-        str(folder),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    run = subprocess.Popen([*command, "--nodes", "60", "--selected", "3", "--seeds", "2000", "--quiet"])
+    words = ["reproduce", "mnist", "--data", folder, "--out", tmp_path / "out", "--nodes", 60, "--selected", 3]
+    run = PythonProcess("-m", "fxdask", *words, "--seeds", 2000, "--quiet")
     try:
         deadline = time.monotonic() + 60
         while not (tmp_path / "out" / ".fxdask-work").exists():

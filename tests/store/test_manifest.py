@@ -2,14 +2,13 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
 from command_line import run_here
+from processes import run_python
 
 import fxdask
 from fxdask import FisherNetworkClassifier
@@ -185,10 +184,9 @@ def test_the_command_line_reports_damage(copied):
     (copied / "left.partial").write_text("over")
     (copied / "priors" / "c" / "0").unlink()
     # In a separate process, because scripts use its exit status.
-    command = [sys.executable, "-m", "fxdask", "verify", copied, "--json"]
-    damaged = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert damaged.returncode == 1
-    assert json.loads(damaged.stdout)["damaged"] == ["priors/c/0 is missing"]
-    assert json.loads(damaged.stdout)["not_in_the_manifest"] == ["left.partial"]
-    assert damaged.stderr.startswith("error: ")
-    assert len(damaged.stderr.splitlines()) == 1
+    status, out, errors = run_python("-m", "fxdask", "verify", copied, "--json")
+    assert status == 1
+    assert json.loads(out)["damaged"] == ["priors/c/0 is missing"]
+    assert json.loads(out)["not_in_the_manifest"] == ["left.partial"]
+    assert errors.startswith("error: ")
+    assert len(errors.splitlines()) == 1

@@ -13,6 +13,7 @@ import numpy as np
 import oracles
 import pytest
 import zarr
+from processes import PythonProcess
 from small import chunk_files
 from threadpoolctl import threadpool_info
 from zarr.codecs import Crc32cCodec
@@ -169,7 +170,7 @@ def test_a_killed_fit_resumes(tmp_path):
     X = np.random.default_rng(0).standard_normal((500, 50)).astype(np.float32)
     np.save(tmp_path / "X.npy", X)
     store = tmp_path / "killed.zarr"
-    process = subprocess.Popen([sys.executable, "-c", program, tmp_path / "X.npy", store])
+    process = PythonProcess("-c", program, tmp_path / "X.npy", store)
     while not sum(".partial" not in file.name for file in (store / "blocks_done" / "c").glob("*")) >= 10:
         assert process.poll() is None, "the process ended before it could be killed"
         time.sleep(0.01)

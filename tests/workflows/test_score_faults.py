@@ -3,8 +3,6 @@
 import hashlib
 import json
 import shutil
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import zarr
+from processes import PythonProcess
 from scoring_runs import PROGRAM, begun, kill_while_scoring, scored
 
 import fxdask
@@ -117,7 +116,7 @@ def test_damaged_unfinished_scores_are_scored_again(killed, kind):
 
 def interrupt_after(n_chunks, call):
     """Call a scoring, and interrupt it after it has written some chunks."""
-    write, counter = ScoreStore.write, count(1)
+    write, counter = ScoreStore.write_chunk, count(1)
 
     def stopped(*arguments):
         write(*arguments)
@@ -125,7 +124,7 @@ def interrupt_after(n_chunks, call):
             raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ScoreStore, "write", stopped)
+        patch.setattr(ScoreStore, "write_chunk", stopped)
         with pytest.raises(KeyboardInterrupt):
             call()
 
@@ -215,7 +214,7 @@ def test_a_second_call_into_the_same_store_is_refused(wide, tmp_path):
     """The first call finishes undisturbed."""
     model, X, _ = wide
     arguments = [tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "out.zarr"]
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, arguments)])
+    process = PythonProcess("-c", PROGRAM, *arguments)
     try:
         while not begun(tmp_path):
             assert process.poll() is None
