@@ -14,6 +14,7 @@ import dask
 from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.system import CPU_COUNT
+from dask.threaded import get as get_on_threads
 from distributed import Client, KilledWorker, Scheduler, as_completed
 
 from fxdask.errors import ClusterError
@@ -32,7 +33,7 @@ Progress = Callable[[int, int], None]
 
 
 def compute(
-    work: Sequence[Any],
+    work: Sequence[Delayed],
     progress: Progress | None = None,
     watched: Sequence[Delayed] | None = None,
     *,
@@ -58,7 +59,7 @@ def _workers_died(error: KilledWorker) -> ClusterError:
 
 
 def _compute(
-    work: Sequence[Any],
+    work: Sequence[Delayed],
     progress: Progress | None,
     watched: Sequence[Delayed] | None,
     *,
@@ -79,7 +80,12 @@ def _compute(
     n_threads = dask.config.get("num_workers", None) or CPU_COUNT
     # Leaving the pool waits for running tasks: after an error, none may write to a folder that the caller deletes.
     with ThreadPoolExecutor(n_threads) as pool, _Counting(watched, progress):
-        return list(dask.compute(*work, scheduler="threads", pool=pool, optimize_graph=False))
+        return list(get_on_threads(_merged(work), [part.key for part in work], pool=pool))
+
+
+def _merged(work: Sequence[Delayed]) -> dict[Any, Any]:
+    """One graph of all the work. ``dask.compute`` would take 5 ms more for every call, much for few samples."""
+    return {key: task for part in work for key, task in part.__dask_graph__().items()}
 
 
 def _compute_on(
