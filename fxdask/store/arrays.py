@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from fxdask.errors import StoreWriteError
 from fxdask.sizes import rows_per_read
 from fxdask.store.damage import RESTORE, damaged
 from fxdask.store.group import Mode, check_file_size, count_files, has_metadata, open_group, stored_array
-from fxdask.store.layout import ArraySpec, create_array
+from fxdask.store.layout import ArraySpec, NewArray, create_arrays
 from fxdask.store.manifest import Manifest
 from fxdask.store.retry import reading, retried, writing
 
@@ -70,14 +70,23 @@ class ArrayStore:
             )
 
     @retried
-    def write(self, name: str, values: NDArray) -> None:
-        """Create and write one array that is not written by blocks."""
-        spec = self.specs[name]
-        sizes = dict(zip(spec.dimensions, values.shape, strict=True))
-        per_chunk = rows_per_read(values.shape[1]) if spec.chunked == "probe" else 1
+    def write(self, arrays: Mapping[str, NDArray]) -> None:
+        """Create and write arrays that are not written by blocks."""
+        self._create([self._whole(self.specs[name], values) for name, values in arrays.items()])
+
+    def _whole(self, spec: ArraySpec, values: NDArray) -> NewArray:
+        return NewArray(
+            spec=spec,
+            sizes=dict(zip(spec.dimensions, values.shape, strict=True)),
+            chunk_length=rows_per_read(values.shape[1]) if spec.chunked == "probe" else 1,
+            dtype=spec.dtype or values.dtype.str,
+            values=values,
+        )
+
+    def _create(self, arrays: Sequence[NewArray]) -> None:
         with writing(self.url):
-            self._opened[name] = create_array(self.group, spec, sizes, per_chunk, spec.dtype or values.dtype.str)
-            self._opened[name][...] = values
+            created = create_arrays(self.group, arrays)
+        self._opened |= {new.spec.name: array for new, array in zip(arrays, created, strict=True)}
 
     @retried
     def read(self, name: str) -> NDArray:

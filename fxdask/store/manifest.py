@@ -22,7 +22,7 @@ from zarr.buffer import default_buffer_prototype
 
 from fxdask.store.asynchronous import run
 from fxdask.store.damage import damaged
-from fxdask.store.layout import MANIFEST, create_array
+from fxdask.store.layout import MANIFEST, NewArray, create_arrays
 from fxdask.store.paths import is_partial
 
 __all__ = ["Manifest", "has_manifest", "write_manifest"]
@@ -139,7 +139,7 @@ def write_manifest(group: zarr.Group) -> None:
     # The array is created before its content is written, so that the manifest includes its metadata.
     names = sorted({*_listed(group), f"{MANIFEST.name}/zarr.json"})
     n_bytes = _length_of_manifest(names)
-    array = create_array(group, MANIFEST, {"byte": n_bytes}, n_bytes)
+    (array,) = create_arrays(group, [NewArray(spec=MANIFEST, sizes={"byte": n_bytes}, chunk_length=n_bytes)])
     facts = _facts_of_all(group, names, [None] * len(names), whole=False)
     content = json.dumps({name: [file.length, file.checksum] for name, file in zip(names, facts, strict=True) if file})
     array[:] = np.frombuffer(content.ljust(n_bytes).encode(), np.uint8)

@@ -31,7 +31,7 @@ from fxdask.store.layout import (
     QUANTITIES,
     ArraySpec,
     ModelShape,
-    create_array,
+    NewArray,
 )
 from fxdask.store.retry import reading, retried, writing
 
@@ -64,13 +64,12 @@ class ModelStore(ArrayStore):
         """
         sizes = shape.sizes()
         group = begin_group(url, "model", SPECS)
-        with writing(url):
-            for spec in BLOCK_ARRAYS:
-                if spec.name not in OPTIONAL_ARRAYS or spec.name in shape.kept:
-                    create_array(group, spec, sizes, shape.nodes_per_block)
-            create_array(group, SPECS["blocks_done"], sizes)
+        specs = [spec for spec in BLOCK_ARRAYS if spec.name not in OPTIONAL_ARRAYS or spec.name in shape.kept]
+        new = [NewArray(spec=spec, sizes=sizes, chunk_length=shape.nodes_per_block) for spec in specs]
         store = cls(url, group, {})
-        store.write("canaries", fingerprint)  # the stored array keeps the name of the first format
+        marks = NewArray(spec=SPECS["blocks_done"], sizes=sizes)
+        # The array of the fingerprint keeps the name of the first format.
+        store._create([*new, marks, store._whole(SPECS["canaries"], fingerprint)])
         facts = {**facts, "sizes": sizes, "nodes_per_block": shape.nodes_per_block}
         store.header = write_header(group, url, "model", facts)
         return store
@@ -172,11 +171,9 @@ class ModelStore(ArrayStore):
     @retried
     def stage_samples(self, n_samples: int, n_features: int, dtype: np.dtype) -> None:
         """Create the array for copies of the raw training samples, one chunk per read."""
-        with writing(self.url):
-            sizes = {"sample": n_samples, "input": n_features}
-            self._opened["samples"] = create_array(
-                self.group, SPECS["samples"], sizes, rows_per_read(n_features), dtype.str
-            )
+        sizes = {"sample": n_samples, "input": n_features}
+        per_chunk = rows_per_read(n_features)
+        self._create([NewArray(spec=SPECS["samples"], sizes=sizes, chunk_length=per_chunk, dtype=dtype.str)])
 
     @retried
     def write_samples(self, start: int, samples: NDArray) -> None:

@@ -11,7 +11,7 @@ from fxdask.errors import StoreFormatError
 from fxdask.sizes import NodeBlock
 from fxdask.store.damage import damaged
 from fxdask.store.group import check_writable, has_chunk, write_together
-from fxdask.store.layout import POOL_ARRAYS, create_array
+from fxdask.store.layout import POOL_ARRAYS, NewArray, create_arrays
 from fxdask.store.model import ModelStore
 from fxdask.store.retry import reading, retried, writing
 
@@ -37,10 +37,13 @@ class PoolStore:
         if self._is_prepared(sizes, candidates_per_chunk, samples_per_chunk):
             return
         self._store.drop(POOL_ARRAYS)
+        also = {"sample": samples_per_chunk}
+        new = [
+            NewArray(spec=spec, sizes=sizes, chunk_length=candidates_per_chunk, chunks_besides=also)
+            for spec in POOL_ARRAYS
+        ]
         with writing(self._store.url):
-            also = {"sample": samples_per_chunk}
-            for spec in POOL_ARRAYS:
-                create_array(self._store.group, spec, sizes, candidates_per_chunk, chunks_besides=also)
+            create_arrays(self._store.group, new)
 
     def _is_prepared(self, sizes: dict[str, int], candidates_per_chunk: int, samples_per_chunk: int) -> bool:
         if any(spec.name not in self._store for spec in POOL_ARRAYS):

@@ -19,7 +19,7 @@ from fxdask.store.group import (
     write_header,
     write_together,
 )
-from fxdask.store.layout import RANKING_ARRAYS, create_array
+from fxdask.store.layout import RANKING_ARRAYS, NewArray, create_arrays
 from fxdask.store.retry import reading, retried, writing
 
 __all__ = ["RankingStore"]
@@ -45,9 +45,9 @@ class RankingStore(ArrayStore):
         """
         group, per_block = begin_group(url, "ranking", SPECS), sizes["features_per_block"]
         lengths = {**sizes, "block": -(-sizes["input"] // per_block)}
+        results = NewArray(spec=SPECS[RESULTS], sizes=lengths, chunk_length=per_block)
         with writing(url):
-            create_array(group, SPECS[RESULTS], lengths, per_block)
-            create_array(group, SPECS[DONE], lengths)
+            create_arrays(group, [results, NewArray(spec=SPECS[DONE], sizes=lengths)])
         return cls(url, group, write_header(group, url, "ranking", {**facts, "sizes": dict(sizes)}))
 
     # Blocks of features
@@ -86,12 +86,14 @@ class RankingStore(ArrayStore):
         if STAGED in self.group and RANGES_DONE in self.group:
             return self.array(STAGED).chunks[1]
         sizes = {**self.header["sizes"], "sample": n_samples, "range": -(-n_samples // rows_per_range)}
-        per_block = sizes["features_per_block"]
-        with writing(self.url):
-            create_array(
-                self.group, SPECS[STAGED], sizes, per_block, dtype.str, chunks_besides={"sample": rows_per_range}
-            )
-            create_array(self.group, SPECS[RANGES_DONE], sizes)
+        staged = NewArray(
+            spec=SPECS[STAGED],
+            sizes=sizes,
+            chunk_length=sizes["features_per_block"],
+            chunks_besides={"sample": rows_per_range},
+            dtype=dtype.str,
+        )
+        self._create([staged, NewArray(spec=SPECS[RANGES_DONE], sizes=sizes)])
         return rows_per_range
 
     @retried

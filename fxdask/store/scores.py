@@ -17,7 +17,7 @@ from fxdask.store.group import (
     write_header,
     write_together,
 )
-from fxdask.store.layout import LOG_LIKELIHOOD, SCORE_ARRAYS, create_array
+from fxdask.store.layout import LOG_LIKELIHOOD, SCORE_ARRAYS, NewArray, create_arrays
 from fxdask.store.retry import reading, retried, writing
 
 __all__ = ["ScoreStore"]
@@ -45,10 +45,13 @@ class ScoreStore(ArrayStore):
         group = begin_group(url, "scores", (spec.name for spec in SCORE_ARRAYS))
         sizes = {"sample": n_samples, "class": len(classes)}
         label_type = classes.dtype.str if classes.dtype.kind in "biuf" else "string"
+        new = [
+            NewArray(spec=spec, sizes=sizes, chunk_length=rows_per_chunk, dtype=spec.dtype or label_type)
+            for spec in SCORE_ARRAYS
+            if likelihood or spec.name != LOG_LIKELIHOOD
+        ]
         with writing(url):
-            for spec in SCORE_ARRAYS:
-                if likelihood or spec.name != LOG_LIKELIHOOD:
-                    create_array(group, spec, sizes, rows_per_chunk, spec.dtype or label_type)
+            create_arrays(group, new)
         sized = {"n_samples": n_samples, "rows_per_chunk": rows_per_chunk, "likelihood": likelihood}
         return cls(url, group, write_header(group, url, "scores", {**facts, **sized}))
 

@@ -184,21 +184,21 @@ def _check_weight_fingerprint(store: ModelStore, seed: int, plan: FitPlan) -> No
 def write_model(store: ModelStore, model: FittedModel) -> None:
     """Write the arrays that prediction needs, and then mark the model as finished."""
     job, parameters = model.job, model.scorer.parameters
-    store.write("labels", job.codes.astype(np.int32))
-    store.write("priors", job.priors)
-    store.write("shift", job.preprocessing.shift)
-    if job.preprocessing.scale is not None:
-        store.write("scale", job.preprocessing.scale)
-    store.write("selection", model.selected_nodes)
-    if model.overlaps is not None:
-        store.write("overlaps", model.overlaps)
-    if model.importances is not None:
-        store.write("importances", model.importances)
+    arrays: dict[str, NDArray | None] = {
+        "labels": job.codes.astype(np.int32),
+        "priors": job.priors,
+        "shift": job.preprocessing.shift,
+        "scale": job.preprocessing.scale,
+        "selection": model.selected_nodes,
+        "overlaps": model.overlaps,
+        "importances": model.importances,
+        "selected/density_error": model.density_error,
+    }
     for name in ("nodes", "weights", "projections", "bandwidth", "location", "spread"):
-        store.write(f"selected/{name}", getattr(parameters, name))
+        arrays[f"selected/{name}"] = getattr(parameters, name)
     for name in parameters.rule.stored_arrays:
-        store.write(f"selected/{name}", parameters.learned[name])
-    store.write("selected/density_error", model.density_error)
+        arrays[f"selected/{name}"] = parameters.learned[name]
+    store.write({name: values for name, values in arrays.items() if values is not None})
     store.drop()
     store.finish(
         largest=job.preprocessing.largest,

@@ -241,7 +241,7 @@ def _relief(ranking: RankRequest, results: NDArray[np.float64], store: RankingSt
         verbose=ranking.options.verbose,
     )
     if store is not None:
-        store.write("relief", weights[0])
+        store.write({"relief": weights[0]})
     return weights
 
 
@@ -288,7 +288,7 @@ def _with_curves(
 ) -> RankedFeatures:
     """The ranking with the densities of some features."""
     if store is not None:
-        store.write("curves", curves)
+        store.write({"curves": curves})
     return replace(found, shown=shown, curves=curves)
 
 

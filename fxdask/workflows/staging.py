@@ -52,7 +52,7 @@ def probe_for_streaming(
         probes = probe_samples(samples, plan.n_samples, plan.n_features, chosen, progress)
     if store is None:
         return job, broadcast(probes)
-    store.write("probes", probes)
+    store.write({"probes": probes})
     return job, ZarrAddress(store.url, "probes")
 
 
