@@ -12,7 +12,8 @@ from fxdask.errors import MemoryPlanError
 from fxdask.tasks.telemetry import peak_bytes
 
 LIMIT = 420 * 2**20
-N_NODES = 200
+# Few selected nodes and the rule that learns least, because the memory of the blocks is looked at.
+NETWORK = {"n_nodes": 200, "n_selected": 1, "combine": "sum"}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def many(tmp_path_factory):
 def in_memory(many):
     """The same fit on local threads without a limit."""
     _, X, y = many
-    clf = FisherNetworkClassifier(N_NODES, 5).fit(X, y)
+    clf = FisherNetworkClassifier(**NETWORK).fit(X, y)
     assert clf.fit_info_["plan"]["values_held"] == "of all samples"
     return clf
 
@@ -52,7 +53,7 @@ def test_samples_larger_than_a_worker_give_the_same_values(many, in_memory, smal
     file, X, y = many
     data = X if kind == "numpy" else file
     processes = small_workers.run(os.getpid)
-    clf = FisherNetworkClassifier(N_NODES, 5, store=None if kind == "no store" else tmp_path / "model.zarr")
+    clf = FisherNetworkClassifier(**NETWORK, store=None if kind == "no store" else tmp_path / "model.zarr")
     plan = clf.plan(data, y)
     assert plan.is_streamed
     assert plan.resources.limit == LIMIT
@@ -69,7 +70,7 @@ def test_samples_larger_than_a_worker_give_the_same_values(many, in_memory, smal
 
 def test_projections_that_workers_cannot_hold_are_refused_before_anything_is_written(many, small_workers, tmp_path):
     file, _, y = many
-    clf = FisherNetworkClassifier(N_NODES, 5, store=tmp_path / "model.zarr", keep_projections="all")
+    clf = FisherNetworkClassifier(**NETWORK, store=tmp_path / "model.zarr", keep_projections="all")
     with pytest.raises(MemoryPlanError, match=r'keep_projections="all" needs .* but a task may use'):
         clf.fit(file, y)
     assert not (tmp_path / "model.zarr").exists()
@@ -78,7 +79,7 @@ def test_projections_that_workers_cannot_hold_are_refused_before_anything_is_wri
 def test_a_memory_limit_below_that_of_the_workers_applies(many, small_workers):
     file, _, y = many
     with pytest.raises(MemoryPlanError, match=r"of the limit of 100.0 MiB less the \d+\.\d MiB already in use"):
-        FisherNetworkClassifier(N_NODES, 5, memory_limit="100 MiB").plan(file, y)
+        FisherNetworkClassifier(**NETWORK, memory_limit="100 MiB").plan(file, y)
 
 
 def test_few_samples_are_read_once_by_each_worker(small_workers, tmp_path):

@@ -16,7 +16,7 @@ from fxdask import FisherNetworkClassifier
 
 from .conftest import dask_processes, slow_tasks
 
-N_BLOCKS, PER_BLOCK = 24, 50
+N_BLOCKS, PER_BLOCK = 16, 50
 N_SAMPLES = 1_000
 SECONDS_PER_BLOCK = 0.2
 WORKERS = 2

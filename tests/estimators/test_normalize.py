@@ -48,7 +48,7 @@ def data(request):
 
 
 @pytest.mark.parametrize("form", ["numpy", "float32", "dask", "zarr", "npy", "frame"])
-@pytest.mark.parametrize("in_store", [False, True])
+@pytest.mark.parametrize("in_store", [pytest.param(False, marks=pytest.mark.full), True])
 def test_every_input_gives_the_same_choice_and_model(data, form, in_store, tmp_path):
     X, y, choice = data
     np.save(tmp_path / "X.npy", X)

@@ -1,10 +1,9 @@
 """Transient storage errors are retried, other errors are reported at once."""
 
 import errno
-import subprocess
-import sys
 
 import pytest
+from processes import run_python
 
 from fxdask.errors import StoreReadError, StoreWriteError
 from fxdask.store import retry
@@ -41,12 +40,10 @@ assert np.array_equal(fit("second.zarr").divergences_, expected.divergences_)
 
 
 def test_a_process_without_free_file_descriptors_retries(tmp_path):
-    run = subprocess.run(
-        [sys.executable, "-c", STARVED, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert run.returncode == 0, run.stderr
-    assert "Too many open files" in run.stderr
-    assert "retrying in 0.5 s" in run.stderr
+    status, _, errors = run_python("-c", STARVED, tmp_path)
+    assert status == 0, errors
+    assert "Too many open files" in errors
+    assert "retrying in 0.5 s" in errors
 
 
 def failing(*errors):

@@ -102,8 +102,16 @@ def test_an_earlier_model_stays_until_the_new_one_is_finished(tmp_path):
         ({"random_state": 4}, "seed=0 instead of 4"),
     ],
 )
-@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("finished", [True, pytest.param(False, marks=pytest.mark.full)])
 def test_a_store_of_another_job_is_replaced_only_with_overwrite(original, changed, message, finished, tmp_path):
+    check_replaced_only_with_overwrite(original, changed, message, finished, tmp_path)
+
+
+def test_an_unfinished_store_of_another_job_is_replaced_only_with_overwrite(original, tmp_path):
+    check_replaced_only_with_overwrite(original, {"n_nodes": 51}, "n_nodes=50 instead of 51", False, tmp_path)
+
+
+def check_replaced_only_with_overwrite(original, changed, message, finished, tmp_path):
     store = shutil.copytree(original, tmp_path / "model.zarr")
     if not finished:
         unfinish(store)

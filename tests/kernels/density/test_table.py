@@ -75,7 +75,7 @@ def test_errors_against_the_oracle_are_within_the_bound(kind, n, seed, narrower,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [6_000, 20_000])
+@pytest.mark.parametrize("n", [6_000, pytest.param(20_000, marks=pytest.mark.full)])
 def test_errors_with_many_samples_are_within_the_bound(kind, n):
     values, bandwidth = drawn(kind, n)
     points = points_around(values, bandwidth, n=200)
