@@ -32,7 +32,7 @@ def test_a_late_write_does_not_create_a_moved_store_again(kind, tmp_path):
         write = partial(late.write_block, NodeBlock(0, 0, 50), {"statistics": statistics})
     else:
         late = ScoreStore.create(str(store), 40, 40, np.arange(2), {})
-        write = partial(late.write, 0, Y, np.zeros((40, 2)))
+        write = partial(late.write_chunk, 0, Y, np.zeros((40, 2)))
     write()
     store.rename(tmp_path / "moved.zarr")
     with pytest.raises(StoreWriteError, match="was finished, moved or removed while this part was computed"):
