@@ -1,6 +1,6 @@
-"""A block of columns to measure: projections onto random nodes, or features of the data.
+"""A block of columns to measure: the projections onto random nodes.
 
-Both have the same interface. ``all_values`` returns the values of all samples; ``chunks`` yields the
+``all_values`` returns the values of all samples; ``chunks`` yields the
 values of some columns chunk by chunk, for blocks that do not fit into memory; ``probed`` returns the
 values of a few samples, from which brackets of the order statistics are estimated.
 """
@@ -26,7 +26,7 @@ from fxdask.tasks.job import FitJob
 from fxdask.tasks.reading import SampleTile, TileReader
 from fxdask.tasks.telemetry import TaskCounters
 
-__all__ = ["BlockProduct", "Columns", "FeatureColumns", "ProjectedNodes", "SampleTiles"]
+__all__ = ["BlockProduct", "Columns", "ProjectedNodes", "SampleTiles"]
 
 
 class Columns(Protocol):
@@ -148,8 +148,8 @@ class SampleTiles:
         return self.reader(self._job.codes).tiles(self._samples)
 
 
-class _SampleColumns:
-    """The part that both kinds of columns share: a block of a job, and the tiles of its samples."""
+class ProjectedNodes:
+    """The projections of all samples onto a block of random nodes."""
 
     def __init__(
         self,
@@ -173,10 +173,6 @@ class _SampleColumns:
         assert self._probes is not None, "a streaming job has probes"
         assert codes is not None, "a streaming job knows the classes of its probes"
         return self._tiles.reader(codes).tiles(self._probes), len(codes)
-
-
-class ProjectedNodes(_SampleColumns):
-    """The projections of all samples onto a block of random nodes."""
 
     @cached_property
     def weights(self) -> NDArray[np.float32]:
@@ -223,45 +219,3 @@ class ProjectedNodes(_SampleColumns):
         product = self._product(self.weights[first:last], self._block.start + first, plan.n_nodes)
         for values in product.chunks(self._tiles.streamed(), plan.n_samples, plan.samples_per_chunk):
             yield values.take(wanted)
-
-
-class FeatureColumns(_SampleColumns):
-    """A block of features of the data, preprocessed but not projected."""
-
-    @cached_property
-    def tolerance(self) -> NDArray[np.float64]:
-        """(class, feature) spread at or below which a class is treated as constant: that of a weight of one."""
-        return node_tolerance(np.ones((self.n_columns, 1), np.float32), self._job.class_norms)
-
-    def bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-        """(row,) largest absolute preprocessed value, with 1 % added for rounding."""
-        return np.full(len(rows), 1.01 * self._job.preprocessing.largest)
-
-    def all_values(self) -> ColumnValues:
-        """(feature, sample) values of all samples; the next call overwrites them."""
-        (values,) = self._copied(self._tiles.kept(), self._job.plan.n_samples, np.arange(self.n_columns))
-        return values
-
-    def probed(self, rows: NDArray[np.intp]) -> ColumnValues:
-        """(row, probe) values of the probed samples."""
-        tiles, n_probes = self._probe_tiles()
-        (values,) = self._copied(tiles, n_probes, rows)
-        return values
-
-    def chunks(self, rows: NDArray[np.intp]) -> Iterator[ColumnValues]:
-        """(row, sample) values of all samples, chunk by chunk."""
-        plan = self._job.plan
-        return self._copied(self._tiles.streamed(), plan.n_samples, rows, plan.samples_per_chunk)
-
-    def _copied(
-        self, tiles: Iterable[SampleTile], n_samples: int, rows: NDArray[np.intp], per_chunk: int | None = None
-    ) -> Iterator[ColumnValues]:
-        """(row, sample) values of the features, copied from the tiles."""
-        features = self._block.start + rows
-
-        def copy(tile: SampleTile, values: NDArray[np.float32]) -> None:
-            values[...] = tile.preprocessed[:, features].T
-
-        per_chunk = min(per_chunk or n_samples, n_samples)
-        values = self._scratch("values", (len(rows), padded_length(per_chunk)))
-        return _filled(tiles, n_samples, values, copy)

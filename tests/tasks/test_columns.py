@@ -2,7 +2,6 @@
 
 import numpy as np
 import oracles
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,11 +10,10 @@ from fxdask.kernels.preprocessing import origin_quartiles, preprocessing_from, s
 from fxdask.kernels.weights import weight_block
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.store.sources import NpyAddress
-from fxdask.tasks.columns import FeatureColumns, ProjectedNodes
+from fxdask.tasks.columns import ProjectedNodes
 from fxdask.tasks.job import FitJob
 from fxdask.tasks.telemetry import TaskCounters
 
-KINDS = [ProjectedNodes, FeatureColumns]
 SEED = 4
 N_FEATURES = 50
 SHAPES = st.fixed_dictionaries(
@@ -66,9 +64,11 @@ class Example:
         self.block = plan.block(index)
         self.n_classes, self.normalize = n_classes, normalize
 
-    def columns(self, kind, samples=None):
+    def columns(self, samples=None):
         self.counters = TaskCounters()
-        return kind(self.job, self.X if samples is None else samples, self.block, self.counters, self.X[self.probed])
+        return ProjectedNodes(
+            self.job, self.X if samples is None else samples, self.block, self.counters, self.X[self.probed]
+        )
 
     def preprocessed(self):
         """(sample, feature) by plain NumPy in float64."""
@@ -78,35 +78,31 @@ class Example:
         rows = rows - oracles.origin(rows)
         return rows / self.X.std(axis=0, dtype=np.float64) if self.normalize == "feature" else rows
 
-    def weights(self, kind):
+    def weights(self):
         """(column, feature) by which the preprocessed samples are multiplied."""
         rows = slice(self.block.start, self.block.stop)
-        if kind is FeatureColumns:
-            return np.eye(N_FEATURES)[rows]
         return weight_block(SEED, 0, N_FEATURES, N_FEATURES)[rows].astype(np.float64)
 
-    def expected(self, kind, k, rows=slice(None)):
+    def expected(self, k, rows=slice(None)):
         """(column, sample) values of one class."""
-        return (self.weights(kind) @ self.preprocessed().T)[:, self.codes == k][rows]
+        return (self.weights() @ self.preprocessed().T)[:, self.codes == k][rows]
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @given(shape=SHAPES, dtype=st.sampled_from([np.float32, np.float64]))
-def test_values_of_each_class_equal_those_of_numpy(kind, shape, dtype):
+def test_values_of_each_class_equal_those_of_numpy(shape, dtype):
     example = Example(**shape, dtype=dtype)
-    columns = example.columns(kind)
+    columns = example.columns()
     values = columns.all_values()
     assert columns.n_columns == example.block.n_nodes == len(values.values)
     for k in range(example.n_classes):
         assert values.count(k) == (example.codes == k).sum()
-        np.testing.assert_allclose(values.gather(k), example.expected(kind, k), atol=2e-4)
+        np.testing.assert_allclose(values.gather(k), example.expected(k), atol=2e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @given(shape=SHAPES)
-def test_class_runs_are_disjoint_and_cover_all_samples(kind, shape):
+def test_class_runs_are_disjoint_and_cover_all_samples(shape):
     example = Example(**shape)
-    values = example.columns(kind).all_values()
+    values = example.columns().all_values()
     positions = [position for runs in values.runs for run in runs for position in range(run.start, run.stop)]
     assert len(set(positions)) == len(positions) == len(example.X)
     padding = np.setdiff1d(np.arange(values.values.shape[1]), positions)
@@ -114,15 +110,14 @@ def test_class_runs_are_disjoint_and_cover_all_samples(kind, shape):
     assert not values.values[:, padding].any(), "padding is zero"
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @given(
     shape=SHAPES,
     tiles_per_chunk=st.integers(1, 3),
     rows=st.sets(st.integers(0, 9), min_size=1).map(lambda chosen: np.array(sorted(chosen))),
 )
-def test_chunks_have_the_same_bits_as_all_values(kind, shape, tiles_per_chunk, rows):
+def test_chunks_have_the_same_bits_as_all_values(shape, tiles_per_chunk, rows):
     example = Example(**shape, samples_per_chunk=768 * tiles_per_chunk)
-    columns = example.columns(kind)
+    columns = example.columns()
     whole = columns.all_values()
     want = [whole.gather(k)[rows] for k in range(example.n_classes)]
     parts = [[] for _ in want]
@@ -135,62 +130,50 @@ def test_chunks_have_the_same_bits_as_all_values(kind, shape, tiles_per_chunk, r
     assert example.counters.passes == 2
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @given(shape=SHAPES, rows=st.sets(st.integers(0, 9), min_size=1).map(lambda chosen: np.array(sorted(chosen))))
-def test_probed_values_are_those_of_the_probed_samples(kind, shape, rows):
+def test_probed_values_are_those_of_the_probed_samples(shape, rows):
     example = Example(**shape)
-    found = example.columns(kind).probed(rows)
+    found = example.columns().probed(rows)
     for k in range(example.n_classes):
         is_probed = np.isin(np.flatnonzero(example.codes == k), example.probed)
-        np.testing.assert_allclose(found.gather(k), example.expected(kind, k, rows)[:, is_probed], atol=2e-4)
+        np.testing.assert_allclose(found.gather(k), example.expected(k, rows)[:, is_probed], atol=2e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @given(shape=SHAPES)
-def test_no_value_exceeds_its_bound(kind, shape):
+def test_no_value_exceeds_its_bound(shape):
     example = Example(**shape)
-    columns = example.columns(kind)
+    columns = example.columns()
     rows = np.arange(columns.n_columns)
     bounds = columns.bounds(rows)
     assert (np.abs(columns.all_values().values).max(axis=1) <= bounds).all()
     largest = np.abs(example.preprocessed()).max()
-    np.testing.assert_allclose(bounds, 1.01 * largest * np.abs(example.weights(kind)).sum(axis=1), rtol=1e-4)
+    np.testing.assert_allclose(bounds, 1.01 * largest * np.abs(example.weights()).sum(axis=1), rtol=1e-4)
     assert np.array_equal(columns.bounds(rows[::3]), bounds[::3])
 
 
 @given(shape=SHAPES)
 def test_the_tolerance_of_a_node_is_the_rounding_of_its_products(shape):
     example = Example(**shape)
-    norms = np.linalg.norm(example.weights(ProjectedNodes), axis=1)
+    norms = np.linalg.norm(example.weights(), axis=1)
     expected = 8 * float(np.finfo(np.float32).eps) * norms * 2.0 ** np.arange(example.n_classes)[:, None]
-    np.testing.assert_allclose(example.columns(ProjectedNodes).tolerance, expected, rtol=1e-12)
+    np.testing.assert_allclose(example.columns().tolerance, expected, rtol=1e-12)
 
 
-@given(shape=SHAPES)
-def test_the_tolerance_of_a_feature_is_that_of_a_product_with_one(shape):
-    example = Example(**shape)
-    tolerance = example.columns(FeatureColumns).tolerance
-    expected = 8 * float(np.finfo(np.float32).eps) * 2.0 ** np.arange(example.n_classes)[:, None]
-    np.testing.assert_allclose(tolerance, np.repeat(expected, example.block.n_nodes, axis=1), rtol=1e-12)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_constant_class_has_a_spread_within_the_tolerance(kind):
+def test_a_constant_class_has_a_spread_within_the_tolerance():
     example = Example(seed=0, n_samples=400, n_classes=2, normalize=None, index=0)
     example.X[example.codes == 1] = example.X[0]
-    columns = example.columns(kind)
+    columns = example.columns()
     constant = columns.all_values().gather(1)
     assert (constant.std(axis=1, dtype=np.float64) <= columns.tolerance[1]).all()
     assert (columns.all_values().gather(0).std(axis=1, dtype=np.float64) > columns.tolerance[0]).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_file_gives_the_same_bits_as_an_array_and_counts_its_bytes(kind, tmp_path):
+def test_a_file_gives_the_same_bits_as_an_array_and_counts_its_bytes(tmp_path):
     shape = {"seed": 1, "n_samples": 900, "n_classes": 3, "normalize": None, "index": 1}
     example = Example(**shape)
     np.save(tmp_path / "X.npy", example.X)
-    in_memory = example.columns(kind).all_values().values.copy()
+    in_memory = example.columns().all_values().values.copy()
     assert example.counters.bytes_read == 0
-    from_file = example.columns(kind, NpyAddress(str(tmp_path / "X.npy"))).all_values()
+    from_file = example.columns(NpyAddress(str(tmp_path / "X.npy"))).all_values()
     assert from_file.values.tobytes() == in_memory.tobytes()
     assert example.counters.bytes_read == example.X.nbytes

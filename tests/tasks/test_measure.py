@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tasks.test_columns import KINDS, SHAPES, Example
+from tasks.test_columns import SHAPES, Example
 
 from fxdask.kernels.criteria.base import Measurements, Need
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.moments import class_moments
 from fxdask.kernels.sorted_columns import sort_columns
 from fxdask.kernels.statistics import class_statistics
+from fxdask.kernels.weights import weight_block
+from fxdask.tasks import columns as columns_of_blocks
 from fxdask.tasks import measure
-from fxdask.tasks.columns import FeatureColumns
 from fxdask.tasks.measure import measure_block
 from fxdask.tasks.telemetry import TaskCounters
 
@@ -22,25 +23,24 @@ RANKED_BY_NODES = sorted(name for name, criterion in CRITERIA.items() if Need.RO
 STREAMED = [name for name in RANKED_BY_NODES if Need.SORTED_COLUMNS not in CRITERIA[name].needs]
 
 
-def measured_block(example, kind, criterion, *, streamed=False):
+def measured_block(example, criterion, *, streamed=False):
     example.job = replace(example.job, criterion=criterion)
-    columns = example.columns(kind)
+    columns = example.columns()
     return measure_block(example.job, columns, example.block.start, TaskCounters(), streamed=streamed)
 
 
 @given(
     shape=SHAPES,
-    kind=st.sampled_from(KINDS),
     criterion=st.sampled_from(RANKED_BY_NODES),
     at_a_time=st.integers(1, 9999),
 )
 @settings(max_examples=20)
-def test_scores_are_those_of_all_values_at_once(shape, kind, criterion, at_a_time):
+def test_scores_are_those_of_all_values_at_once(shape, criterion, at_a_time):
     example = Example(**{**shape, "n_samples": shape["n_samples"] // 4 + 8})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "BYTES_PER_SORTED_GROUP", at_a_time)
-        found = measured_block(example, kind, criterion)
-    columns = example.columns(kind)
+        found = measured_block(example, criterion)
+    columns = example.columns()
     values = columns.all_values()
     whole = Measurements(
         priors=example.job.priors,
@@ -55,18 +55,20 @@ def test_scores_are_those_of_all_values_at_once(shape, kind, criterion, at_a_tim
     assert found.statistics.spread.tobytes() == whole.statistics.spread.tobytes()
 
 
-@given(shape=SHAPES, kind=st.sampled_from(KINDS), criterion=st.sampled_from(STREAMED), tiles=st.integers(1, 2))
+@given(shape=SHAPES, criterion=st.sampled_from(STREAMED), tiles=st.integers(1, 2))
 @settings(max_examples=15)
-def test_streamed_values_give_the_same_scores(shape, kind, criterion, tiles):
-    whole = measured_block(Example(**shape), kind, criterion)
-    streamed = measured_block(Example(**shape, samples_per_chunk=768 * tiles), kind, criterion, streamed=True)
+def test_streamed_values_give_the_same_scores(shape, criterion, tiles):
+    whole = measured_block(Example(**shape), criterion)
+    streamed = measured_block(Example(**shape, samples_per_chunk=768 * tiles), criterion, streamed=True)
     assert streamed.scores.tobytes() == whole.scores.tobytes()
 
 
 @pytest.mark.parametrize("criterion", RANKED_BY_NODES)
-def test_a_column_that_is_constant_over_all_classes_is_never_selected(criterion):
+def test_a_column_that_is_constant_over_all_classes_is_never_selected(criterion, monkeypatch):
     example = Example(seed=0, n_samples=200, n_classes=3, normalize=None, index=0)
-    example.X[:, 4] = 7.0
-    scores = measured_block(example, FeatureColumns, criterion).scores
+    weights = weight_block(example.job.seed, example.block.start, example.block.stop, example.X.shape[1])
+    weights[4] = 0.0
+    monkeypatch.setattr(columns_of_blocks, "weight_block", lambda *_: weights)
+    scores = measured_block(example, criterion).scores
     assert np.isneginf(scores[:, 4]).all()
     assert np.isfinite(np.delete(scores, 4, axis=1)).all()

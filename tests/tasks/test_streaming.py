@@ -17,7 +17,7 @@ from fxdask.kernels.brackets import probe_indices
 from fxdask.kernels.preprocessing import origin_quartiles, preprocessing_from, summarize
 from fxdask.kernels.statistics import class_statistics
 from fxdask.planning.fit_plan import FitPlan
-from fxdask.tasks.columns import FeatureColumns, ProjectedNodes
+from fxdask.tasks.columns import ProjectedNodes
 from fxdask.tasks.job import FitJob
 from fxdask.tasks.streaming import streamed_statistics
 from fxdask.tasks.telemetry import TaskCounters, resident_bytes
@@ -173,15 +173,14 @@ def test_keeping_all_projections_is_refused_if_values_must_be_streamed(many, tmp
     slacks=st.sampled_from([(5.0, 20.0, None), (0.2, 1.0, None), (0.0, None), (None,)]),
     estimators=st.sampled_from([("interquartile_mean", "mad"), ("median", "iqr"), ("mean", "std")]),
     ties=st.booleans(),
-    kind=st.sampled_from([ProjectedNodes, FeatureColumns]),
+    n_features=st.sampled_from([3, 70]),
     kept=st.sampled_from(["in brackets", "all", "all of some classes"]),
 )
 def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
-    seed, n_samples, n_classes, chunk_tiles, per_pass, start, slacks, estimators, ties, kind, kept
+    seed, n_samples, n_classes, chunk_tiles, per_pass, start, slacks, estimators, ties, n_features, kept
 ):
     """Some slacks are too small on purpose, so that brackets miss and rows are repeated."""
     rng = np.random.default_rng(seed)
-    n_features = 3 if kind is ProjectedNodes else 70
     shape = (n_samples, n_features)
     X = (rng.integers(-2, 3, shape) if ties else rng.standard_normal(shape)).astype(np.float32)
     codes = np.concatenate([np.repeat(np.arange(n_classes), 2), rng.integers(0, n_classes, n_samples - 2 * n_classes)])
@@ -222,8 +221,8 @@ def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
     }[kept]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FitPlan, "kept_counts", property(lambda _: kept_counts))
-        got = streamed_statistics(job, kind(job, X, block, counters, X[chosen]), counters, slacks)
-    columns = kind(job, X, block, TaskCounters())
+        got = streamed_statistics(job, ProjectedNodes(job, X, block, counters, X[chosen]), counters, slacks)
+    columns = ProjectedNodes(job, X, block, TaskCounters())
     want = class_statistics(columns.all_values(), columns.tolerance, location, spread)
     assert got.location.tobytes() == want.location.tobytes()
     assert got.spread.tobytes() == want.spread.tobytes()
