@@ -159,7 +159,9 @@ def rank_features(  # noqa: PLR0913 - the public call
     of workers. All criteria that need sorted values share one sort of each column and class. Data by
     rows that is larger than 64 MiB is copied by columns first, in one pass, into the store or into a
     temporary folder; columns of Parquet are read where they are. Criteria that need only moments take
-    one pass over the rows, without a copy.
+    one pass over the rows, without a copy. A column that does not fit into the memory of a task is read
+    several times, and its values are counted instead of sorted: ``info["plan"]`` tells it. The scores have
+    the same bits. ``mutual_information`` and ``density_overlap`` are refused for such columns.
 
     The tasks run on the active Dask client, or on local threads if there is none.
 

@@ -14,6 +14,7 @@ from fxdask.planning.rank_plan import ReliefPlan
 from fxdask.store.columns import ColumnSource
 from fxdask.tasks import curves as curve_tasks
 from fxdask.tasks import rank as tasks
+from fxdask.tasks import rank_counted as counted_tasks
 from fxdask.tasks import redundancy as redundancy_tasks
 from fxdask.tasks import relief as relief_tasks
 from fxdask.tasks import row_moments as moment_tasks
@@ -58,7 +59,7 @@ def sum_moments(
 
 def rank_blocks(job: RankJob, columns: ColumnSource, progress: Progress | None = None) -> RankParts:
     """Columns of raw samples -> the results of all blocks of features, merged as a tree."""
-    rank = delayed(tasks.rank_block, pure=False)
+    rank = delayed(counted_tasks.count_block if job.plan.is_counted else tasks.rank_block, pure=False)
 
     def blocks() -> tuple[list[Delayed], list[Delayed]]:
         shared = [shared_constant(value, name) for value, name in ((job, "job"), (columns, "columns"))]

@@ -65,7 +65,7 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         n_selected=settings.n_selected,
         n_ranked=settings.n_ranked(n_classes),
         kept=settings.kept,
-        sorts_columns=Need.SORTED_COLUMNS in needs,
+        sorts_columns=CRITERIA[settings.criterion].orders_values,
         n_tables=_n_tables(settings, data.counts),
         learned_bytes=rule.learned_bytes(n_classes, n_chosen),
     )

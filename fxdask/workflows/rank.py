@@ -23,6 +23,7 @@ from fxdask.execution import rank as graphs
 from fxdask.execution.graphs import broadcast
 from fxdask.execution.workers import check_reachable
 from fxdask.kernels.criteria.base import Scores
+from fxdask.planning.rank_plan import RankPlan, with_blocks_of
 from fxdask.progress import progress_bar
 from fxdask.sizes import format_bytes
 from fxdask.store.columns import StagedColumns
@@ -31,7 +32,7 @@ from fxdask.store.lease import exclusive_lease
 from fxdask.store.ranking import RankingStore
 from fxdask.store.sources import is_reachable, location_of
 from fxdask.store.transaction import Transaction
-from fxdask.tasks.curves import class_curves
+from fxdask.tasks.curves import class_curves, probed_samples
 from fxdask.tasks.rank import OUTERMOST, RankParts, moment_results, result_names
 from fxdask.workflows.model import TrainingData
 from fxdask.workflows.rank_request import RankOptions, RankRequest, planned_request, request_identity
@@ -45,7 +46,6 @@ __all__ = ["rank"]
 
 log = logging.getLogger(__name__)
 
-MOST_PROBES = 4096
 SHOWN_PER_CRITERION = 3
 
 
@@ -115,7 +115,7 @@ def _open_or_create(
     if header is not None:
         _refuse_other_job(url, header, identity)
         store = RankingStore.open(url, "r+", finished=False)
-        plan = replace(plan, features_per_block=int(store.header["sizes"]["features_per_block"]))
+        plan = with_blocks_of(plan, int(store.header["sizes"]["features_per_block"]))
         if not header["finished"] and plan.block_bytes > ranking.resources.per_task:
             raise MemoryPlanError(
                 f"{url} was started with blocks of {plan.features_per_block} features, which need "
@@ -168,7 +168,7 @@ def _run(ranking: RankRequest, store: RankingStore | None) -> RankedFeatures:
         return _run_by_rows(ranking, store)
     ranking, columns = _columns(ranking, store)
     job = ranking.job
-    log.info("ranking %d features in %d blocks", ranking.plan.size.n_features, ranking.plan.n_blocks)
+    log.info("ranking %d features in %d blocks, %s", *_work(ranking.plan))
     with progress_bar("ranking", shown=ranking.options.verbose) as progress:
         parts = graphs.rank_blocks(job, columns, progress)
     results = _all_results(parts, store)
@@ -183,10 +183,16 @@ def _run(ranking: RankRequest, store: RankingStore | None) -> RankedFeatures:
     return replace(found, info=_info(ranking, parts))
 
 
+def _work(plan: RankPlan) -> tuple[int, int, str]:
+    """Numbers of features and blocks, and how a block is measured."""
+    how = f"counted in {plan.n_passes} passes or more" if plan.is_counted else "in memory"
+    return plan.size.n_features, plan.n_blocks, how
+
+
 def _run_by_rows(ranking: RankRequest, store: RankingStore | None) -> RankedFeatures:
     """Add up the moments of all features in one pass over the rows; curves are those of some samples."""
     job, codes = ranking.job, ranking.job.codes
-    probed = np.unique(np.linspace(0, len(codes) - 1, MOST_PROBES).astype(np.int64))
+    probed = probed_samples(len(codes))
     log.info("ranking %d features in one pass over %d ranges", job.plan.size.n_features, job.plan.n_ranges)
     with progress_bar("ranking", shown=ranking.options.verbose) as progress:
         summed = graphs.sum_moments(job, ranking.data.samples.handle, probed, progress)

@@ -40,7 +40,7 @@ SELECTIONS = ("top", "joint")
 PROJECTIONS_KEPT = ("selected", "all")
 # Outside of this range the squared distance in bandwidths overflows float64.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
-MEASURED_BY_A_FIT = frozenset({Need.LOCATION_AND_SPREAD, Need.MOMENTS, Need.SORTED_COLUMNS})
+MEASURED_BY_A_FIT = frozenset({Need.LOCATION_AND_SPREAD, Need.MOMENTS, Need.SORTED_COLUMNS, Need.DISTANCES})
 
 
 @dataclass(frozen=True, kw_only=True)
