@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from fxdask.errors import InvalidInputError
 from fxdask.estimators.parameters import checked_rank_settings
 from fxdask.execution.resources import checked_limit
-from fxdask.kernels.criteria.relief import N_NEIGHBOURS
+from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.reporting.ranking_page import report_ranking
 from fxdask.store.files import write_atomically
 from fxdask.store.parquet import arrow
@@ -146,7 +146,7 @@ def rank_features(  # noqa: PLR0913 - the public call
     priors: str | ArrayLike = "class_share",
     missing: str = "error",
     numeric_only: bool = False,
-    n_anchors: int | None = 1000,
+    n_anchors: int | None = N_ANCHORS,
     n_neighbors: int = N_NEIGHBOURS,
     memory_limit: int | str | None = None,
     overwrite: bool = False,

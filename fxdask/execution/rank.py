@@ -75,7 +75,8 @@ def find_neighbours(
 ) -> Neighbours:
     """Raw samples -> the nearest rows of every class for every anchor."""
     find, shared = delayed(relief_tasks.nearest_rows, pure=False), shared_constant(job, "relief")
-    parts = row_tasks(samples, plan.n_samples, job.anchors.scaled.shape[1], plan.rows_per_task)
+    n_features = job.anchors.scaled.shape[1] if job.project is None else job.project.n_features
+    parts = row_tasks(samples, plan.n_samples, n_features, plan.rows_per_task)
     given, by_start = isinstance(samples, DaskArray), {start: part for start, _, part in parts}
     work = [find(shared, by_start[span[2]], span, given) for span in plan.tasks()]
     (found,) = compute(merged(work, relief_tasks.merge_found), progress, work, local=is_in_memory(samples))

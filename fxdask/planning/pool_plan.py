@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from fxdask.errors import MemoryPlanError
 from fxdask.planning.fit_plan import FitPlan
+from fxdask.planning.rank_plan import RankSize, ReliefPlan, plan_relief
 from fxdask.sizes import NodeBlock, format_bytes, padded_length
 
-__all__ = ["POOL_TILE_NODES", "PoolPlan", "plan_pool", "pool_size_for"]
+__all__ = ["POOL_TILE_NODES", "PoolPlan", "plan_pool", "plan_pool_relief", "pool_size_for"]
 
 POOL_TILE_NODES = 96
 """Candidates in one product; part of what a result depends on, like the tile shape of a fit."""
@@ -112,6 +113,13 @@ def plan_pool(fit: FitPlan, pool_size: int, *, n_candidates: int | None = None, 
                 'reduce pool_size or n_selected, raise memory_limit, or choose selection="top"'
             )
     return plan
+
+
+def plan_pool_relief(fit: FitPlan, n_candidates: int, n_anchors: int, n_neighbours: int) -> ReliefPlan:
+    """How ReliefF compares the projections onto the candidates; they are projected again for each range of rows."""
+    size = RankSize(n_samples=fit.n_samples, n_features=n_candidates)
+    plan = plan_relief(size, n_anchors, fit.n_classes, n_neighbours, fit.resources, remedy="reduce pool_size")
+    return replace(plan, rows_per_task=fit.samples_per_projection(n_candidates))
 
 
 def _candidates_that_fit(fit: FitPlan, n_candidates: int) -> int:

@@ -306,7 +306,12 @@ class ReliefPlan:
 
 
 def plan_relief(
-    size: RankSize, n_anchors: int, n_classes: int, n_neighbours: int, resources: Resources | None = None
+    size: RankSize,
+    n_anchors: int,
+    n_classes: int,
+    n_neighbours: int,
+    resources: Resources | None = None,
+    remedy: str = "reduce n_anchors",
 ) -> ReliefPlan:
     """Ranges of rows and of anchors that fit into memory; anchors that do not fit into the caller are refused."""
     per_anchor = 8 * size.n_features + BYTES_PER_NEIGHBOUR * n_classes * n_neighbours
@@ -322,8 +327,8 @@ def plan_relief(
         allowed = resources.per_task * resources.threads
         if anchors < 1 or (resources.with_caller and needed > allowed):
             raise MemoryPlanError(
-                f"relief with {n_anchors:,} anchors, their neighbours and {size.n_features:,} features needs "
+                f"relief with {n_anchors:,} anchors, their neighbours and {size.n_features:,} columns needs "
                 f"{format_bytes(needed)} but this process may use {format_bytes(max(0, allowed))}; "
-                "reduce n_anchors, or raise memory_limit"
+                f"{remedy}, or raise memory_limit"
             )
     return ReliefPlan(n_samples=size.n_samples, n_anchors=n_anchors, anchors_per_task=anchors, rows_per_task=rows)
