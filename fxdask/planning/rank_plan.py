@@ -109,6 +109,10 @@ class RankPlan:
         start = index * self.features_per_block
         return NodeBlock(index, start, min(start + self.features_per_block, self.size.n_features))
 
+    def block_of(self, feature: int) -> NodeBlock:
+        """The features of the task that measures this one."""
+        return self.block(feature // self.features_per_block)
+
     def row_range(self, index: int) -> tuple[int, int]:
         """First row and end of a range."""
         start = index * self.rows_per_range
@@ -129,23 +133,27 @@ class RankPlan:
         return values + self._piece_bytes + group + criteria + SCRATCH_BYTES
 
     @property
+    def _piece_rows(self) -> int:
+        """Samples that are read at a time; 0 if they are in memory."""
+        if not self.rows_per_range:
+            return self.size.piece_rows
+        row_bytes = self.features_per_block * self.size.itemsize
+        return min(self.size.n_samples, staged_rows_per_piece(self.rows_per_range, row_bytes))
+
+    @property
     def _piece_bytes(self) -> int:
         """Memory of the values that are read at a time."""
-        size, row_bytes = self.size, self.features_per_block * self.size.itemsize
-        piece_rows = size.piece_rows
-        if self.rows_per_range:
-            piece_rows = min(size.n_samples, staged_rows_per_piece(self.rows_per_range, row_bytes))
-        return 2 * piece_rows * row_bytes
+        return 2 * self._piece_rows * self.features_per_block * self.size.itemsize
 
     @property
     def _counted_bytes(self) -> int:
-        """Memory of a task that counts: it grows with the number of samples by their labels alone."""
+        """Memory of a task that counts: it does not grow with the number of samples."""
         size, n_features = self.size, self.features_per_block
         tables = MOST_POSITIONS + COPIES_OF_BINS * bins_per_count(n_features, size.n_classes)
         tables *= n_features * size.n_classes * BYTES_PER_DIGIT
-        labels = size.n_samples * (1 if size.n_classes <= 2**8 else 2 if size.n_classes <= 2**16 else 4)
+        codes = 2 * self._piece_rows * (1 if size.n_classes <= 2**8 else 4)
         values = min(VALUES_PER_COUNT, n_features * size.n_samples) * COUNTED_BYTES
-        return self._piece_bytes + values + tables + labels + PREFIX_BYTES + SCRATCH_BYTES
+        return self._piece_bytes + codes + values + tables + PREFIX_BYTES + SCRATCH_BYTES
 
     @property
     def n_passes(self) -> int:

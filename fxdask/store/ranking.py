@@ -33,7 +33,7 @@ __all__ = ["RankingStore"]
 
 SPECS = {spec.name: spec for spec in RANKING_ARRAYS}
 RESULTS, DONE = "results", "blocks_done"
-STAGED, RANGES_DONE = "staged/columns", "staged/ranges_done"
+STAGED, CODES, RANGES_DONE = "staged/columns", "staged/codes", "staged/ranges_done"
 
 
 class RankingStore:
@@ -119,6 +119,22 @@ class RankingStore:
         return rows_per_range
 
     @retried
+    def stage_codes(self, codes: NDArray[np.integer]) -> None:
+        """Write the (sample,) class codes in ranges as those of the columns, unless an earlier call did."""
+        if CODES in self._group and self.array(CODES).nchunks_initialized == self.array(CODES).nchunks:
+            return
+        per_range, sizes = self.array(STAGED).chunks[1], {"sample": len(codes)}
+        with writing(self.url):
+            self._opened[CODES] = create_array(self._group, SPECS[CODES], sizes, per_range, codes.dtype.str)
+            self._opened[CODES][...] = codes
+
+    @retried
+    def read_codes(self, first: int, last: int) -> NDArray[np.integer]:
+        """(sample,) class codes of the samples from ``first`` to ``last``."""
+        with reading(self.url, CODES):
+            return np.asarray(self.array(CODES)[first:last])
+
+    @retried
     def write_range(self, index: int, blocks: list[NDArray]) -> None:
         """Write (feature, sample) chunks of one range of samples, one for each block of features, then its mark."""
         array, start = self.array(STAGED), 0
@@ -199,7 +215,7 @@ class RankingStore:
 
     def drop_staging(self) -> None:
         """Remove the copies of X."""
-        for name in (STAGED, RANGES_DONE):
+        for name in (STAGED, CODES, RANGES_DONE):
             self._opened.pop(name, None)
         if "staged" in self._group:
             del self._group["staged"]

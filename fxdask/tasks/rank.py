@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ from fxdask.kernels.sorted_columns import SortedColumns, sort_in_place, sorted_s
 from fxdask.kernels.statistics import ClassStatistics, shrunk_spread
 from fxdask.planning.rank_plan import RankPlan
 from fxdask.sizes import BYTES_PER_RANKED_GROUP, NodeBlock
-from fxdask.store.columns import ColumnSource, StagedColumns, read_columns
+from fxdask.store.columns import ColumnSource, StagedCodes, StagedColumns, read_columns
 from fxdask.store.ranking import RankingStore
 from fxdask.store.sources import Source
 from fxdask.tasks.cache import job_cache
@@ -65,8 +64,10 @@ class RankJob:
     plan: RankPlan
     criteria: tuple[str, ...]
     """Those that are computed column by column."""
-    codes: NDArray[np.integer]
-    """(sample,) class codes"""
+    codes: NDArray[np.integer] | StagedCodes
+    """(sample,) class codes; in the store if values are counted, so that no task holds those of all samples."""
+    class_counts: tuple[int, ...]
+    """(class,) samples of each class"""
     priors: NDArray[np.float64]
     dtype: str
     """Of the raw samples, in NumPy's notation."""
@@ -106,11 +107,6 @@ class RankJob:
     def needs_order_statistics(self) -> bool:
         """Whether location and spread are other than plain moments."""
         return Need.LOCATION_AND_SPREAD in self.needs and not self.uses_moments_for_spread
-
-    @cached_property
-    def class_counts(self) -> list[int]:
-        """Samples of each class."""
-        return np.bincount(self.codes, minlength=self.n_classes).tolist()
 
 
 @dataclass(frozen=True)
@@ -251,7 +247,7 @@ def _gathered(
     job: RankJob, columns: ColumnSource, block: NodeBlock, counters: TaskCounters
 ) -> tuple[NDArray[np.floating], ClassOrder]:
     """(feature, sample) raw values of a block, ordered by class, in the thread's scratch array."""
-    order = job_cache(job).get("order", lambda: ClassOrder.of(job.codes, job.n_classes))
+    order = job_cache(job).get("order", lambda: ClassOrder.of(job.codes[: len(job.codes)], job.n_classes))
     shape = (block.n_nodes, len(job.codes))
     gathered = job_cache(job).scratch("values", shape, gathered_type(np.dtype(job.dtype)))
     counters.passes += 1
@@ -317,17 +313,17 @@ def check_finite(job: RankJob, columns: ColumnSource, first: int, ranges: NDArra
     """Refuse infinity, and NaN unless it is omitted, in features from ``first`` on, with its first sample."""
     missing, lowest, highest = ranges
     if missing.any() and not job.omits_missing:
-        raise _not_finite(columns, first + int(np.flatnonzero(missing)[0]), "NaN")
+        raise _not_finite(job, columns, first + int(np.flatnonzero(missing)[0]), "NaN")
     infinite = np.flatnonzero(np.isinf(lowest) | np.isinf(highest))
     if len(infinite):
-        raise _not_finite(columns, first + int(infinite[0]), "infinity")
+        raise _not_finite(job, columns, first + int(infinite[0]), "infinity")
 
 
-def _not_finite(columns: ColumnSource, feature: int, what: str) -> NotFiniteError:
+def _not_finite(job: RankJob, columns: ColumnSource, feature: int, what: str) -> NotFiniteError:
     """The error about a feature, which is read again, because sorted values do not tell their samples."""
-    is_wrong = np.isnan if what == "NaN" else np.isinf
-    for first, piece in read_columns(columns, feature, feature + 1):
-        found = np.flatnonzero(is_wrong(piece[0]))
+    is_wrong, block = np.isnan if what == "NaN" else np.isinf, job.plan.block_of(feature)
+    for first, piece in read_columns(columns, block.start, block.stop):
+        found = np.flatnonzero(is_wrong(piece[feature - block.start]))
         if len(found):
             return NotFiniteError(what, first + int(found[0]), feature)
     raise InvalidInputError(f"X has changed: feature {feature} had {what}; rank it again while it does not change")

@@ -60,12 +60,13 @@ def count_block(job: RankJob, columns: ColumnSource, index: int) -> RankParts:
 
 def probed_classes(job: RankJob, columns: ColumnSource, feature: int, probed: NDArray[np.int64]) -> list[NDArray]:
     """(probe,) ascending samples -> the values of one feature at these, by class."""
-    found = []
-    for first, piece in read_columns(columns, feature, feature + 1):
+    values, codes, block = [], [], job.plan.block_of(feature)
+    for first, piece in read_columns(columns, block.start, block.stop):
         low, high = np.searchsorted(probed, [first, first + piece.shape[1]])
-        found.append(piece[0, probed[low:high] - first])
-    values, codes = np.concatenate(found), job.codes[probed]
-    return [values[codes == k] for k in range(job.n_classes)]
+        values.append(piece[feature - block.start, probed[low:high] - first])
+        codes.append(job.codes[first : first + piece.shape[1]][probed[low:high] - first])
+    of_probes = np.concatenate(codes)
+    return [np.concatenate(values)[of_probes == k] for k in range(job.n_classes)]
 
 
 def _counted_results(
@@ -170,9 +171,10 @@ class _Reader:
         for first, piece in read_columns(self._columns, block.start, block.stop):
             done += piece.shape[1]
             check_length(job, max(done, len(job.codes)))
+            codes = job.codes[first : first + piece.shape[1]]
             self._counters.bytes_read += 0 if in_memory else piece.nbytes
             for low, high in row_ranges(piece.shape[1], per_step):
-                order = ClassOrder.of(job.codes[first + low : first + high], job.n_classes)
+                order = ClassOrder.of(codes[low:high], job.n_classes)
                 shape = (block.n_nodes, high - low)
                 gathered = job_cache(job).scratch("values", shape, gathered_type(np.dtype(job.dtype)))
                 if in_memory:
@@ -180,6 +182,7 @@ class _Reader:
                 else:
                     scatter_columns(np.ascontiguousarray(piece[:, low:high]), order.positions, gathered)
                 yield gathered, order
+            del piece  # before the next one is read
         check_length(job, done)
 
     def wide(self) -> Iterator[NDArray[np.float64]]:

@@ -88,7 +88,8 @@ def planned_request(settings: RankSettings, data: TrainingData, options: RankOpt
         groups = row_groups(handle) if isinstance(handle, ParquetAddress) else []
         largest = max((group.n_rows for group in groups), default=0)
         plan = plan_ranking(replace(size, piece_rows=largest), None, resources)
-        where_it_is |= bool(groups) and len(groups) * plan.n_blocks * plan.n_passes <= MOST_READS
+        # What is read several times is copied: decoding Parquet takes longer than reading a copy.
+        where_it_is |= bool(groups) and not plan.is_counted and len(groups) * plan.n_blocks <= MOST_READS
     if plan is None or not where_it_is:
         facts = _row_facts(handle, samples.n_bytes)
         plan = plan_ranking(replace(size, whole_columns=not by_rows), facts, resources)
@@ -119,6 +120,7 @@ def _unplanned(settings: RankSettings, data: TrainingData, options: RankOptions)
         plan=RankPlan(size=size, features_per_block=1),
         criteria=settings.of_columns,
         codes=data.codes,
+        class_counts=tuple(data.counts.tolist()),
         priors=prior_values(settings.priors, data.counts),
         dtype=samples.dtype.str,
         location=settings.location,

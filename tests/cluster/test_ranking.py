@@ -69,9 +69,9 @@ def test_workers_count_what_does_not_fit_into_them(on_threads, client, tmp_path,
     zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(900, 24))
     monkeypatch.setattr(workflow, "SMALL", 0)
     monkeypatch.setattr(rank_plan, "CRITERION_BYTES", 2**40)
-    found = fxdask.rank_features(tmp_path / "x.zarr", Y, CRITERIA, n_anchors=30)
+    found = fxdask.rank_features(tmp_path / "x.zarr", Y, CRITERIA[:3])
     assert found.info["plan"]["columns"] == "counted in several passes"
-    assert bits(found)[:-1] == bits(on_threads)[:-1]  # the curves are those of some samples
+    assert bits(found)[:3] == bits(on_threads)[:3]
 
 
 def test_workers_choose_the_features_of_threads(chosen_on_threads, client, tmp_path, monkeypatch):

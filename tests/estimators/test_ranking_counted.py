@@ -3,6 +3,7 @@
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from hypothesis import given, settings
@@ -46,7 +47,7 @@ def assert_same(found, expected):
 @given(
     drawn=labelled_columns(max_samples=60),
     share=st.sampled_from([0.0, 0.2, 0.9]),
-    form=st.sampled_from(["numpy", "zarr"]),
+    form=st.sampled_from(["numpy", "zarr", "parquet"]),
     kind=st.sampled_from(["float32", "float64", "offset", "int64"]),
     sizes=st.tuples(st.integers(9, 200), st.integers(10**5, 10**7), st.integers(200, 4_000), st.integers(1, 60)),
     measures=st.sampled_from(
@@ -64,7 +65,11 @@ def test_counted_scores_have_the_bits_of_sorted_ones(tmp_path_factory, drawn, sh
     options = dict(zip(("location", "spread"), measures, strict=True), missing="omit")
     expected = fxdask.rank_features(values, y, COUNTED, **options)
     source = values
-    if form == "zarr":
+    if form == "parquet":
+        source = tmp_path_factory.mktemp("counted") / "x.parquet"
+        table = pd.DataFrame(values, columns=[f"f{i}" for i in range(values.shape[1])])
+        table.to_parquet(source, row_group_size=per_chunk)
+    elif form == "zarr":
         source = tmp_path_factory.mktemp("counted") / "x.zarr"
         zarr.create_array(source, data=values, chunks=(min(per_chunk, len(y)), values.shape[1]))
     with pytest.MonkeyPatch.context() as patch:
