@@ -106,9 +106,8 @@ def test_long_columns_and_a_class_of_few_samples(long_columns, counted):
 
 
 def test_no_task_uses_more_memory_than_planned(long_columns, counted, monkeypatch, tmp_path):
-    X, y = long_columns
-    peaks = []
-    np.save(tmp_path / "x.npy", X.astype(np.float64) * 1.1)
+    X, y, peaks = long_columns[0][:20_000] * np.float64(1.1), long_columns[1][:20_000] % 2, []
+    np.save(tmp_path / "x.npy", X)
 
     def traced(*arguments):
         tracemalloc.start()
@@ -150,8 +149,8 @@ def test_criteria_that_cannot_be_counted_are_refused_by_name(long_columns, count
 
 def test_a_ranking_goes_on_with_more_memory(long_columns, tmp_path, monkeypatch):
     """The first blocks were counted, the others are sorted; the copies by columns stay."""
-    X, y = long_columns
-    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(7_000, 5))
+    X, y = long_columns[0][:9_000], long_columns[1][:9_000] % 2
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(2_000, 5))
     monkeypatch.setattr(workflow, "SMALL", 0)
     monkeypatch.setattr(rank_plan, "FEWEST_FEATURES", 2)
     expected, measured, original = fxdask.rank_features(tmp_path / "x.zarr", y, COUNTED), [], tasks._counted_results

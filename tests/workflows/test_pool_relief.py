@@ -67,7 +67,7 @@ def test_the_selection_equals_the_oracle(data, n_anchors, monkeypatch):
     np.testing.assert_allclose(found.overlaps_, overlaps, rtol=1e-4)
 
 
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings.default.max_examples // 5)
 @given(
     rows_per_task=st.integers(7, 60),
     threads=st.integers(1, 4),
