@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 __all__ = [
@@ -10,8 +10,11 @@ __all__ = [
     "LANES",
     "LOOKUPS_PER_STEP",
     "MIB",
+    "VALUES_PER_COUNT",
     "NodeBlock",
     "TileShape",
+    "bins_per_count",
+    "facts_as_text",
     "format_bytes",
     "packed_tile",
     "padded_length",
@@ -27,6 +30,10 @@ MIB = 2**20
 BYTES_PER_READ = 16 * MIB
 BYTES_PER_SORTED_GROUP = 4 * MIB
 BYTES_PER_RANKED_GROUP = 16 * MIB
+VALUES_PER_COUNT = 2**18
+BYTES_PER_COUNT = 16 * MIB
+BYTES_PER_DIGIT = 8 * 2**11
+"""Counts of the values of one class and column by 11 bits."""
 FULL_TILE_NODES = 384
 FULL_TILE_SAMPLES = 768
 WIDEST_FULL_TILE = 8192
@@ -109,6 +116,19 @@ def format_bytes(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+def facts_as_text(facts: Mapping[str, object]) -> str:
+    """Facts of a plan as lines of text, one for each that is known."""
+    lines = []
+    for name, value in facts.items():
+        if value is None:
+            continue
+        shown = str(value)
+        if isinstance(value, int):
+            shown = format_bytes(value) if name.startswith("bytes") else f"{value:,}"
+        lines.append(f"{name.replace('_', ' '):26}{shown}")
+    return "\n".join(lines)
+
+
 def packed_tile(n_nodes: int, tile: TileShape) -> TileShape:
     """The product shape for the selected nodes during a fit: all nodes in one tile."""
     return TileShape(padded_length(n_nodes), tile.samples)
@@ -123,6 +143,11 @@ def rows_per_step(n_features: int, n_used: int) -> int:
     """Samples per density lookup at ``n_used`` nodes: whole tiles, enough to outweigh reading the tables."""
     per_tile = scoring_tile(n_used, n_features).samples
     return per_tile * max(1, min(MOST_ROWS_PER_STEP, LOOKUPS_PER_STEP // n_used) // per_tile)
+
+
+def bins_per_count(n_columns: int, n_classes: int) -> int:
+    """Bins of each column whose values are counted by their next bits in one pass over columns that are not sorted."""
+    return max(1, BYTES_PER_COUNT // (n_columns * n_classes * BYTES_PER_DIGIT))
 
 
 def staged_rows_per_piece(rows_per_range: int, row_bytes: int) -> int:

@@ -311,8 +311,11 @@ def residual_share(nodes, candidate, correlation):
     return 1.0 - to_candidate @ np.linalg.solve(inner, to_candidate)
 
 
-def joint_selection(location, spreads, correlations, counts, priors, n_nodes):
-    """(class, node) location and spread, (class, node, node) correlations -> nodes as chosen, Q after each of them."""
+def joint_selection(location, spreads, correlations, counts, priors, n_nodes, order=None):
+    """(class, node) location and spread, (class, node, node) correlations -> nodes as chosen, Q after each of them.
+
+    With ``order``, the first allowed node of it is taken each time instead of the one with the smallest Q.
+    """
     covariances = [np.outer(s, s) * r for s, r in zip(spreads, correlations, strict=True)]
     chosen, overlaps = [], []
     while len(chosen) < n_nodes:
@@ -329,6 +332,8 @@ def joint_selection(location, spreads, correlations, counts, priors, n_nodes):
             break
         found = [log_overlap([*chosen, c], location, covariances, priors) for c in allowed]
         best = min(range(len(allowed)), key=lambda i: (found[i], allowed[i]))
+        if order is not None:
+            best = min(range(len(allowed)), key=lambda i: order.index(allowed[i]))
         chosen.append(allowed[best])
         overlaps.append(math.exp(found[best]))
     return chosen, overlaps

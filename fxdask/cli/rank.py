@@ -114,6 +114,7 @@ def _facts(ranking: Ranking, out: str | None, html: str | None) -> dict[str, Any
         "missing_values": int(ranking.missing.sum()),
         "seconds": round(ranking.info["seconds"], 3),
         "blocks": ranking.info["n_blocks"],
+        "columns": ranking.info["plan"]["columns"],
         "blocks_resumed": ranking.info["n_blocks_resumed"],
     }
     if ranking.n_anchors is not None:

@@ -63,7 +63,9 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     n_selected : int, default=10
         Nodes kept for each class.
     criterion : str, default="extended_fisher"
-        How nodes are ranked: a name in ``fxdask.CRITERIA``.
+        How nodes are ranked: a name in ``fxdask.CRITERIA``. "relief" ranks only the pool of
+        ``selection="joint"``: the pool is chosen by "extended_fisher", and its nodes are then taken in
+        the order of their weights of ReliefF, except those that repeat what the chosen ones tell.
     selection : {"top", "joint"}
         "top" takes the best nodes of each class one by one. "joint" takes one set of at most
         ``n_selected * n_classes`` nodes that all classes share: it adds one node after another, each
@@ -135,7 +137,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     temperature_ : float
         What log scores are divided by in :meth:`predict_proba`. It changes no label.
     divergences_ : ndarray of shape (n_classes, n_nodes)
-        Every node's score for every class.
+        Every node's score for every class, by the criterion; with "relief" by "extended_fisher".
     feature_importances_ : ndarray of shape (n_features_in_,)
         How much every feature matters; the sum is 1.
     density_error_ : ndarray of shape (n_classes, n_selected)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from fxdask.errors import InvalidInputError
 from fxdask.estimators.parameters import checked_rank_settings
 from fxdask.execution.resources import checked_limit
-from fxdask.kernels.criteria.relief import N_NEIGHBOURS
+from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.reporting.ranking_page import report_ranking
 from fxdask.store.files import write_atomically
 from fxdask.store.parquet import arrow
@@ -146,7 +146,7 @@ def rank_features(  # noqa: PLR0913 - the public call
     priors: str | ArrayLike = "class_share",
     missing: str = "error",
     numeric_only: bool = False,
-    n_anchors: int | None = 1000,
+    n_anchors: int | None = N_ANCHORS,
     n_neighbors: int = N_NEIGHBOURS,
     memory_limit: int | str | None = None,
     overwrite: bool = False,
@@ -159,7 +159,9 @@ def rank_features(  # noqa: PLR0913 - the public call
     of workers. All criteria that need sorted values share one sort of each column and class. Data by
     rows that is larger than 64 MiB is copied by columns first, in one pass, into the store or into a
     temporary folder; columns of Parquet are read where they are. Criteria that need only moments take
-    one pass over the rows, without a copy.
+    one pass over the rows, without a copy. A column that does not fit into the memory of a task is read
+    several times, and its values are counted instead of sorted: ``info["plan"]`` tells it. The scores have
+    the same bits. ``mutual_information`` and ``density_overlap`` are refused for such columns.
 
     The tasks run on the active Dask client, or on local threads if there is none.
 

@@ -17,7 +17,7 @@ from fxdask.estimators.parameters import checked_rank_settings
 from fxdask.execution.frames import is_dask_frame
 from fxdask.execution.resources import checked_limit
 from fxdask.kernels.criteria.multiple_testing import false_discovery_threshold
-from fxdask.kernels.criteria.relief import N_NEIGHBOURS
+from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.workflows.data import as_labels, as_samples, encode_labels, is_remote
 from fxdask.workflows.model import TrainingData
@@ -116,7 +116,7 @@ class FilterSelector(SelectorMixin, BaseEstimator):
         priors: str | ArrayLike = "class_share",
         missing: str = "error",
         numeric_only: bool = False,
-        n_anchors: int | None = 1000,
+        n_anchors: int | None = N_ANCHORS,
         n_neighbors: int = N_NEIGHBOURS,
         memory_limit: int | str | None = None,
         random_state: int | np.random.RandomState | None = 0,

@@ -1,4 +1,4 @@
-"""Graphs of a joint selection: measure all candidates, then sum the products of their normal scores."""
+"""Graphs of a joint selection: measure all candidates, sum products of their normal scores, project samples."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
 from fxdask.execution.compute import Progress, compute, compute_with_retries
-from fxdask.execution.graphs import SamplesHandle, merged, shared_constant
+from fxdask.execution.graphs import SamplesHandle, is_in_memory, merged, row_tasks, shared_constant
 from fxdask.kernels.copula import ScoreSums
+from fxdask.kernels.projection import PackedProjection
+from fxdask.planning.rank_plan import ReliefPlan
 from fxdask.tasks import pool as tasks
+from fxdask.tasks import relief as relief_tasks
 from fxdask.tasks.pool import PoolJob, PoolPart, open_pool
+from fxdask.tasks.relief import ProjectedRows
 from fxdask.tasks.telemetry import merge_worker_stats
 
-__all__ = ["measure_pool", "sum_pool"]
+__all__ = ["measure_pool", "project_pool", "sum_pool"]
 
 
 def measure_pool(job: PoolJob, samples: SamplesHandle, progress: Progress | None = None) -> PoolPart:
@@ -47,3 +51,14 @@ def sum_pool(job: PoolJob, scores: NDArray[np.int16] | None, progress: Progress 
     # A tree for each class, because the sums of all classes may be too large for one worker.
     totals = [total for of_class in work for total in merged(of_class, tasks.merge_sums)]
     return list(compute(totals, progress, list(chain.from_iterable(work)), local=scores is not None))
+
+
+def project_pool(
+    project: PackedProjection, samples: SamplesHandle, plan: ReliefPlan, picked: NDArray[np.int64]
+) -> ProjectedRows:
+    """Raw samples, (row,) ascending samples to return -> ranges of all candidates' projections, and these."""
+    task, shared, work = delayed(relief_tasks.project_range, pure=False), shared_constant(project, "projection"), []
+    for start, stop, part in row_tasks(samples, plan.n_samples, project.n_features, plan.rows_per_task):
+        first, last = np.searchsorted(picked, [start, start + plan.rows_per_task])
+        work.append(task(shared, part, (start, stop), picked[first:last]))
+    return compute(merged(work, relief_tasks.merge_projected), local=is_in_memory(samples))[0]

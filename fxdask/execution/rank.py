@@ -14,6 +14,7 @@ from fxdask.planning.rank_plan import ReliefPlan
 from fxdask.store.columns import ColumnSource
 from fxdask.tasks import curves as curve_tasks
 from fxdask.tasks import rank as tasks
+from fxdask.tasks import rank_counted as counted_tasks
 from fxdask.tasks import redundancy as redundancy_tasks
 from fxdask.tasks import relief as relief_tasks
 from fxdask.tasks import row_moments as moment_tasks
@@ -58,7 +59,7 @@ def sum_moments(
 
 def rank_blocks(job: RankJob, columns: ColumnSource, progress: Progress | None = None) -> RankParts:
     """Columns of raw samples -> the results of all blocks of features, merged as a tree."""
-    rank = delayed(tasks.rank_block, pure=False)
+    rank = delayed(counted_tasks.count_block if job.plan.is_counted else tasks.rank_block, pure=False)
 
     def blocks() -> tuple[list[Delayed], list[Delayed]]:
         shared = [shared_constant(value, name) for value, name in ((job, "job"), (columns, "columns"))]
@@ -74,7 +75,8 @@ def find_neighbours(
 ) -> Neighbours:
     """Raw samples -> the nearest rows of every class for every anchor."""
     find, shared = delayed(relief_tasks.nearest_rows, pure=False), shared_constant(job, "relief")
-    parts = row_tasks(samples, plan.n_samples, job.anchors.scaled.shape[1], plan.rows_per_task)
+    n_features = job.anchors.scaled.shape[1] if job.project is None else job.project.n_features
+    parts = row_tasks(samples, plan.n_samples, n_features, plan.rows_per_task)
     given, by_start = isinstance(samples, DaskArray), {start: part for start, _, part in parts}
     work = [find(shared, by_start[span[2]], span, given) for span in plan.tasks()]
     (found,) = compute(merged(work, relief_tasks.merge_found), progress, work, local=is_in_memory(samples))

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from fxdask.kernels.projection import ColumnValues
 
-__all__ = ["ClassOrder", "FeatureValues", "as_features", "gathered_type", "scatter_columns", "scatter_rows"]
+__all__ = [
+    "Centring",
+    "ClassOrder",
+    "FeatureValues",
+    "as_features",
+    "gathered_type",
+    "rounding_tolerance",
+    "scatter_columns",
+    "scatter_rows",
+]
 
 NOISE = 8.0 * float(np.finfo(np.float32).eps)
 SMALLEST_SHARE = 2.0**-29
@@ -98,13 +107,33 @@ def as_features(gathered: NDArray[np.floating], order: ClassOrder) -> FeatureVal
     return FeatureValues(ColumnValues(values, runs), tolerance)
 
 
+@dataclass(frozen=True)
+class Centring:
+    """What is done to a column of float64 before it is rounded: scaled, its median subtracted, scaled again."""
+
+    exponent: int
+    median: float
+    second_exponent: int
+
+    @classmethod
+    def of(cls, lowest: float, highest: float, median: float) -> Centring:
+        """For a column with this range and this median; the result has values from -1 to 1 and a median of 0."""
+        exponent = int(np.frexp(max(abs(lowest), abs(highest)))[1])
+        lowest, highest, median = (float(np.ldexp(value, -exponent)) for value in (lowest, highest, median))
+        return cls(exponent, median, int(np.frexp(max(abs(lowest - median), abs(highest - median)))[1]))
+
+    def apply(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(sample,) values, some of them NaN -> the same, centred; they are overwritten."""
+        np.ldexp(values, -self.exponent, out=values)
+        values -= self.median
+        return np.ldexp(values, -self.second_exponent, out=values)
+
+
 def _centred(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """(sample,) values, some of them NaN -> values from -1 to 1 with a median of 0; they are overwritten."""
     present = values[~np.isnan(values)]
-    np.ldexp(values, -int(np.frexp(np.abs(present).max())[1]), out=values)
-    present = values[~np.isnan(values)]
-    values -= np.partition(present, len(present) // 2)[len(present) // 2]
-    return np.ldexp(values, -int(np.frexp(np.nanmax(np.abs(values)))[1]), out=values)
+    median = np.partition(present, len(present) // 2)[len(present) // 2]
+    return Centring.of(float(present.min()), float(present.max()), float(median)).apply(values)
 
 
 def _rounding(values: NDArray[np.float32], order: ClassOrder) -> NDArray[np.float64]:
@@ -114,6 +143,11 @@ def _rounding(values: NDArray[np.float32], order: ClassOrder) -> NDArray[np.floa
         present = np.abs(values[own])
         present = present[~np.isnan(present)]
         sizes[k] = np.partition(present, len(present) // 2)[len(present) // 2] if len(present) else 0.0
+    return rounding_tolerance(sizes)
+
+
+def rounding_tolerance(sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(class,) medians of absolute rounded values -> (class,) spread that rounding alone can make."""
     return NOISE * np.maximum(sizes, SMALLEST_SHARE * sizes.max())
 
 

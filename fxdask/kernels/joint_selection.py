@@ -76,8 +76,10 @@ class _Factors:
         return column
 
 
-def select_jointly(pool: Pool, n_nodes: int) -> JointlySelected:
+def select_jointly(pool: Pool, n_nodes: int, order: NDArray[np.intp] | None = None) -> JointlySelected:
     """Candidates -> those that leave the smallest overlap, at most ``n_nodes``; ties go to the lower index.
+
+    If the (candidate,) ``order`` is given, candidates are taken in this order instead.
 
     A candidate is passed over if, within a class of at least 10 samples, the chosen nodes leave less
     than 5% of its variance unexplained. So fewer nodes than requested may be chosen.
@@ -105,7 +107,7 @@ def select_jointly(pool: Pool, n_nodes: int) -> JointlySelected:
         of_candidate = _divergences(divergence, difference, classes.residual, pairs.residual, usable, (first, second))
         log_overlap = np.full(n_candidates, np.inf)
         log_overlap[usable] = _log_sum(log_weight[:, :, None] - 0.5 * of_candidate)
-        best = int(np.argmin(log_overlap))
+        best = int(np.argmin(log_overlap) if order is None else order[usable[order]][0])
         chosen.append(best)
         overlaps.append(np.exp(log_overlap[best]))
         divergence = of_candidate[:, :, int(usable[:best].sum())]

@@ -152,6 +152,11 @@ class PackedProjection:
             shifts = self._padded.astype(np.float64) @ preprocessing.shift
             self._shift = shifts.astype(np.float32)[:, None]
 
+    @property
+    def n_features(self) -> int:
+        """Features of a raw sample."""
+        return self._padded.shape[1]
+
     def __call__(
         self, samples: NDArray, start: int, scratch: Scratch, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:

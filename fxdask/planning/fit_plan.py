@@ -13,7 +13,7 @@ from fxdask.sizes import (
     MIB,
     NodeBlock,
     TileShape,
-    format_bytes,
+    facts_as_text,
     padded_length,
     row_ranges,
     rows_per_read,
@@ -338,12 +338,4 @@ class FitPlan(FitSize):
         }
 
     def __str__(self) -> str:
-        lines = []
-        for name, value in self.facts().items():
-            if value is None:
-                continue
-            shown = str(value)
-            if isinstance(value, int):
-                shown = format_bytes(value) if name.startswith("bytes") else f"{value:,}"
-            lines.append(f"{name.replace('_', ' '):26}{shown}")
-        return "\n".join(lines)
+        return facts_as_text(self.facts())

@@ -7,9 +7,10 @@ from itertools import accumulate, pairwise
 
 from fxdask.errors import MemoryPlanError
 from fxdask.planning.fit_plan import FitPlan
+from fxdask.planning.rank_plan import RankSize, ReliefPlan, plan_relief
 from fxdask.sizes import NodeBlock, format_bytes, padded_length
 
-__all__ = ["POOL_TILE_NODES", "PoolPlan", "plan_pool", "pool_size_for"]
+__all__ = ["POOL_TILE_NODES", "PoolPlan", "plan_pool", "plan_pool_relief", "pool_size_for"]
 
 POOL_TILE_NODES = 96
 """Candidates in one product; part of what a result depends on, like the tile shape of a fit."""
@@ -138,6 +139,13 @@ def _samples_that_fit(fit: FitPlan, plan: PoolPlan, *, in_store: bool) -> int:
             'fewer threads each, raise memory_limit for local threads, or choose selection="top"'
         )
     return min(SAMPLES_PER_SUM, fitting)
+
+
+def plan_pool_relief(fit: FitPlan, n_candidates: int, n_anchors: int, n_neighbours: int) -> ReliefPlan:
+    """How ReliefF compares the projections onto the candidates; they are projected again for each range of rows."""
+    size = RankSize(n_samples=fit.n_samples, n_features=n_candidates)
+    plan = plan_relief(size, n_anchors, fit.n_classes, n_neighbours, fit.resources, remedy="reduce pool_size")
+    return replace(plan, rows_per_task=fit.samples_per_projection(n_candidates))
 
 
 def _candidates_that_fit(fit: FitPlan, n_candidates: int) -> int:

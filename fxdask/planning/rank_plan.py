@@ -6,9 +6,19 @@ from dataclasses import dataclass, replace
 
 from fxdask.errors import MemoryPlanError
 from fxdask.planning.machine import SHARE_OF_LIMIT, Resources
-from fxdask.sizes import BYTES_PER_RANKED_GROUP, MIB, NodeBlock, format_bytes, staged_rows_per_piece
+from fxdask.sizes import (
+    BYTES_PER_DIGIT,
+    BYTES_PER_RANKED_GROUP,
+    MIB,
+    VALUES_PER_COUNT,
+    NodeBlock,
+    bins_per_count,
+    facts_as_text,
+    format_bytes,
+    staged_rows_per_piece,
+)
 
-__all__ = ["RankPlan", "RankSize", "ReliefPlan", "RowFacts", "plan_ranking", "plan_relief"]
+__all__ = ["RankPlan", "RankSize", "ReliefPlan", "RowFacts", "plan_ranking", "plan_relief", "with_blocks_of"]
 
 BYTES_PER_BLOCK = 64 * MIB
 BYTES_PER_RANGE = 64 * MIB
@@ -16,6 +26,12 @@ FEWEST_FEATURES = 16
 BLOCKS_PER_THREAD = 4
 CRITERION_BYTES = 40  # per sample, for the float64 copies that a criterion makes of one column
 SCRATCH_BYTES = 16 * MIB
+COUNTED_BYTES = 80  # per value that is counted at a time: as it was read, as float32, its key, its place in its class
+PREFIX_BYTES = 16 * MIB  # of the table that finds the counts of a value
+MOST_POSITIONS = 8  # order statistics of one class and column
+COPIES_OF_BINS = 3  # the counts of bins, and what is kept of their parts
+COUNTED_PASSES, WIDE_PASSES = 7, 8
+FEWEST_STAGED_ROWS = 2**12
 SMALL_FILES = 30
 BYTES_PER_FILE = 4096
 FEWEST_ROWS = 2**10
@@ -36,7 +52,10 @@ class RankSize:
     n_results: int = 1
     """Numbers that are kept of every feature."""
     whole_columns: bool = True
-    """Whether all values of a feature must be in memory at once."""
+    """Whether features are measured one by one; else ranges of rows are."""
+    n_classes: int = 2
+    sorting: tuple[str, ...] = ()
+    """What needs all values of a feature in memory at once, as users call it; all else can be counted."""
     piece_rows: int = 0
     """Rows of the largest row group, if columns are read from Parquet."""
 
@@ -72,6 +91,8 @@ class RankPlan:
     rows_per_range: int = 0
     """0 if columns are read where they are."""
     resources: Resources | None = None
+    is_counted: bool = False
+    """Whether values are counted in several passes, because one feature does not fit into memory."""
 
     @property
     def n_blocks(self) -> int:
@@ -88,6 +109,10 @@ class RankPlan:
         start = index * self.features_per_block
         return NodeBlock(index, start, min(start + self.features_per_block, self.size.n_features))
 
+    def block_of(self, feature: int) -> NodeBlock:
+        """The features of the task that measures this one."""
+        return self.block(feature // self.features_per_block)
+
     def row_range(self, index: int) -> tuple[int, int]:
         """First row and end of a range."""
         start = index * self.rows_per_range
@@ -98,15 +123,44 @@ class RankPlan:
         """Upper estimate of the memory of a task that measures one block; 0 if ranges of rows are measured."""
         if not self.size.whole_columns:
             return 0
+        if self.is_counted:
+            return self._counted_bytes
         size, n = self.size, self.size.n_samples
         wide = size.gathered_itemsize - 4
         values = self.features_per_block * n * (4 + (wide and size.gathered_itemsize))
-        row_bytes, piece_rows = self.features_per_block * size.itemsize, size.piece_rows
-        if self.rows_per_range:
-            piece_rows = min(n, staged_rows_per_piece(self.rows_per_range, row_bytes))
-        piece = 2 * piece_rows * row_bytes
         group = max(BYTES_PER_RANKED_GROUP, 4 * n)
-        return values + piece + group + (CRITERION_BYTES * n if size.sorts_columns else 0) + SCRATCH_BYTES
+        criteria = CRITERION_BYTES * n if size.sorts_columns else 0
+        return values + self._piece_bytes + group + criteria + SCRATCH_BYTES
+
+    @property
+    def _piece_rows(self) -> int:
+        """Samples that are read at a time; 0 if they are in memory."""
+        if not self.rows_per_range:
+            return self.size.piece_rows
+        row_bytes = self.features_per_block * self.size.itemsize
+        return min(self.size.n_samples, staged_rows_per_piece(self.rows_per_range, row_bytes))
+
+    @property
+    def _piece_bytes(self) -> int:
+        """Memory of the values that are read at a time."""
+        return 2 * self._piece_rows * self.features_per_block * self.size.itemsize
+
+    @property
+    def _counted_bytes(self) -> int:
+        """Memory of a task that counts: it does not grow with the number of samples."""
+        size, n_features = self.size, self.features_per_block
+        tables = MOST_POSITIONS + COPIES_OF_BINS * bins_per_count(n_features, size.n_classes)
+        tables *= n_features * size.n_classes * BYTES_PER_DIGIT
+        codes = 2 * self._piece_rows * (1 if size.n_classes <= 2**8 else 4)
+        values = min(VALUES_PER_COUNT, n_features * size.n_samples) * COUNTED_BYTES
+        return self._piece_bytes + codes + values + tables + PREFIX_BYTES + SCRATCH_BYTES
+
+    @property
+    def n_passes(self) -> int:
+        """How often a block reads its columns; counts of a few features may take further passes."""
+        if not self.is_counted:
+            return 1
+        return COUNTED_PASSES + (WIDE_PASSES if self.size.gathered_itemsize > 4 else 0)
 
     @property
     def range_bytes(self) -> int:
@@ -127,13 +181,15 @@ class RankPlan:
         files = SMALL_FILES + 2 * self.n_blocks + self.n_ranges * (1 + self.n_blocks)
         return self.staged_bytes + 8 * self.size.n_results * self.size.n_features + files * BYTES_PER_FILE
 
-    def facts(self) -> dict[str, int | None]:
-        """The plan as numbers."""
+    def facts(self) -> dict[str, int | str | None]:
+        """The plan as numbers and words."""
         return {
             "features": self.size.n_features,
             "samples": self.size.n_samples,
             "blocks": self.n_blocks,
             "features_per_block": self.features_per_block,
+            "columns": self._way_of_measuring,
+            "passes_at_least": self.n_passes,
             "row_ranges_copied": self.n_ranges,
             "rows_per_range": self.rows_per_range,
             "bytes_per_block": self.block_bytes,
@@ -142,13 +198,21 @@ class RankPlan:
             "bytes_copied": self.staged_bytes,
         }
 
+    @property
+    def _way_of_measuring(self) -> str:
+        if not self.size.whole_columns:
+            return "summed by ranges of rows"
+        return "counted in several passes" if self.is_counted else "in memory"
+
+    def __str__(self) -> str:
+        return facts_as_text(self.facts())
+
 
 def plan_ranking(size: RankSize, rows: RowFacts | None = None, resources: Resources | None = None) -> RankPlan:
     """Choose blocks of features, and ranges of rows if the samples must be copied, that fit into memory."""
     wanted = max(1, BYTES_PER_BLOCK // (size.gathered_itemsize * size.n_samples))
-    at_a_time = resources.threads * resources.processes if resources else 1
-    shared = max(FEWEST_FEATURES, -(-size.n_features // (BLOCKS_PER_THREAD * at_a_time)))
-    plan = RankPlan(size=size, features_per_block=min(wanted, shared, size.n_features), rows=rows, resources=resources)
+    shared = _features_of_a_task(size, resources)
+    plan = RankPlan(size=size, features_per_block=min(wanted, shared), rows=rows, resources=resources)
     if rows is not None:
         unit = max(1, min(rows.rows_per_chunk, size.n_samples))
         row_bytes = size.n_features * size.itemsize
@@ -157,6 +221,19 @@ def plan_ranking(size: RankSize, rows: RowFacts | None = None, resources: Resour
         if resources is not None:
             plan = _ranges_that_fit(plan, unit, resources)
     return plan if resources is None else _blocks_that_fit(plan, resources)
+
+
+def _features_of_a_task(size: RankSize, resources: Resources | None) -> int:
+    """Few enough features that every thread has some blocks."""
+    at_a_time = resources.threads * resources.processes if resources else 1
+    return min(size.n_features, max(FEWEST_FEATURES, -(-size.n_features // (BLOCKS_PER_THREAD * at_a_time))))
+
+
+def with_blocks_of(plan: RankPlan, features_per_block: int) -> RankPlan:
+    """The plan with blocks of another size, whose columns are counted if they do not fit into memory."""
+    plan = replace(plan, features_per_block=features_per_block, is_counted=False)
+    does_not_fit = plan.resources is not None and plan.block_bytes > plan.resources.per_task
+    return replace(plan, is_counted=does_not_fit and not plan.size.sorting)
 
 
 def _ranges_that_fit(plan: RankPlan, unit: int, resources: Resources) -> RankPlan:
@@ -175,14 +252,38 @@ def _ranges_that_fit(plan: RankPlan, unit: int, resources: Resources) -> RankPla
 
 
 def _blocks_that_fit(plan: RankPlan, resources: Resources) -> RankPlan:
+    """Blocks of columns in memory if one column fits; else blocks whose values are counted, if that is enough."""
+    allowed, sorted_blocks = resources.per_task, plan
+    while sorted_blocks.block_bytes > allowed and sorted_blocks.features_per_block > 1:
+        sorted_blocks = replace(sorted_blocks, features_per_block=sorted_blocks.features_per_block // 2)
+    if sorted_blocks.block_bytes <= allowed:
+        return sorted_blocks
+    if not plan.size.sorting:
+        counted = _counted_blocks(plan, resources)
+        if counted.block_bytes <= allowed:
+            return counted
+        if counted.block_bytes < sorted_blocks.block_bytes:
+            raise MemoryPlanError(
+                f"counting the values of one feature needs {format_bytes(counted.block_bytes)} but a task may use "
+                f"{format_bytes(max(0, allowed))}; {_remedy(counted.block_bytes, resources)}"
+            )
+    names = " and ".join(plan.size.sorting)
+    who = f"{names} need" if len(plan.size.sorting) > 1 else f"{names or 'ranking'} needs"
+    raise MemoryPlanError(
+        f"{who} all {plan.size.n_samples:,} values of a feature in memory, "
+        f"{format_bytes(sorted_blocks.block_bytes)} for one feature, but a task may use "
+        f"{format_bytes(max(0, allowed))}; {_remedy(sorted_blocks.block_bytes, resources)}"
+        + (f"; or leave {names} out, as all other criteria can be counted in several passes" if names else "")
+    )
+
+
+def _counted_blocks(plan: RankPlan, resources: Resources) -> RankPlan:
+    """Blocks whose values are counted, with as many features as fit, and smaller ranges if not even one does."""
+    plan = replace(plan, is_counted=True, features_per_block=_features_of_a_task(plan.size, resources))
     while plan.block_bytes > resources.per_task and plan.features_per_block > 1:
         plan = replace(plan, features_per_block=plan.features_per_block // 2)
-    if plan.block_bytes > resources.per_task:
-        raise MemoryPlanError(
-            f"ranking needs all {plan.size.n_samples:,} values of a feature in memory, "
-            f"{format_bytes(plan.block_bytes)} for one feature, but a task may use "
-            f"{format_bytes(max(0, resources.per_task))}; {_remedy(plan.block_bytes, resources)}"
-        )
+    while plan.block_bytes > resources.per_task and plan.rows_per_range > FEWEST_STAGED_ROWS:
+        plan = replace(plan, rows_per_range=plan.rows_per_range // 2)
     return plan
 
 
@@ -213,7 +314,12 @@ class ReliefPlan:
 
 
 def plan_relief(
-    size: RankSize, n_anchors: int, n_classes: int, n_neighbours: int, resources: Resources | None = None
+    size: RankSize,
+    n_anchors: int,
+    n_classes: int,
+    n_neighbours: int,
+    resources: Resources | None = None,
+    remedy: str = "reduce n_anchors",
 ) -> ReliefPlan:
     """Ranges of rows and of anchors that fit into memory; anchors that do not fit into the caller are refused."""
     per_anchor = 8 * size.n_features + BYTES_PER_NEIGHBOUR * n_classes * n_neighbours
@@ -229,8 +335,8 @@ def plan_relief(
         allowed = resources.per_task * resources.threads
         if anchors < 1 or (resources.with_caller and needed > allowed):
             raise MemoryPlanError(
-                f"relief with {n_anchors:,} anchors, their neighbours and {size.n_features:,} features needs "
+                f"relief with {n_anchors:,} anchors, their neighbours and {size.n_features:,} columns needs "
                 f"{format_bytes(needed)} but this process may use {format_bytes(max(0, allowed))}; "
-                "reduce n_anchors, or raise memory_limit"
+                f"{remedy}, or raise memory_limit"
             )
     return ReliefPlan(n_samples=size.n_samples, n_anchors=n_anchors, anchors_per_task=anchors, rows_per_task=rows)

@@ -76,6 +76,8 @@ class ModelFacts:
     seed: int
     store: str | None
     parameters: Mapping[str, Any]
+    node_criterion: str
+    """The criterion of the divergences: one that compares rows ranks only the pool that another one leaves."""
     normalization: str
     fallbacks: Mapping[str, str]
     density_error: float
@@ -141,6 +143,7 @@ def facts_of(model: FittedModel) -> ModelFacts:
         seed=settings.seed,
         store=model.job.store,
         parameters={name: value for name, value in asdict(settings).items() if name not in ("normalize", "seed")},
+        node_criterion=settings.node_criterion,
         normalization=_normalization(model.normalize_requested, parameters),
         fallbacks=_fallbacks(model),
         density_error=float(np.nanmax(model.density_error)),

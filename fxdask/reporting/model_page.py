@@ -300,7 +300,7 @@ def _divergences(facts: ModelFacts) -> str:
         for i in range(len(found.classes))
     ]
     text = (
-        f"Histograms of D over all {facts.n_nodes:,} nodes, by the criterion {facts.parameters['criterion']!r}. "
+        f"Histograms of D over all {facts.n_nodes:,} nodes, by the criterion {facts.node_criterion!r}. "
         "Ticks at the top are the selected nodes."
     )
     if found.linear_width is not None:

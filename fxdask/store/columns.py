@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.sizes import row_ranges, staged_rows_per_piece
 from fxdask.store.parquet import ParquetAddress, column_pieces
 from fxdask.store.ranking import RankingStore
 
-__all__ = ["ColumnSource", "StagedColumns", "read_columns"]
+__all__ = ["ColumnSource", "StagedCodes", "StagedColumns", "read_columns"]
 
 ROWS_PER_PIECE = 2**14
 
@@ -24,6 +25,20 @@ class StagedColumns:
     n_samples: int
     rows_per_range: int
     itemsize: int
+
+
+@dataclass(frozen=True)
+class StagedCodes:
+    """Class codes of the samples in the unfinished ranking at this URL."""
+
+    url: str
+    n_samples: int
+
+    def __len__(self) -> int:
+        return self.n_samples
+
+    def __getitem__(self, samples: slice) -> NDArray[np.integer]:
+        return RankingStore.open(self.url, finished=False).read_codes(samples.start, samples.stop)
 
 
 ColumnSource = NDArray | StagedColumns | ParquetAddress

@@ -139,6 +139,7 @@ RANKING_ARRAYS = (
     ArraySpec("relief", ("input",), "float64"),
     ArraySpec("curves", ("shown", "curve", "point"), "float64"),
     ArraySpec("staged/columns", ("input", "sample"), "", "input"),
+    ArraySpec("staged/codes", ("sample",), "", "sample"),
     ArraySpec("staged/ranges_done", ("range",), "uint64", "range"),
 )
 

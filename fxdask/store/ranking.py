@@ -26,7 +26,7 @@ __all__ = ["RankingStore"]
 
 SPECS = {spec.name: spec for spec in RANKING_ARRAYS}
 RESULTS, DONE = "results", "blocks_done"
-STAGED, RANGES_DONE = "staged/columns", "staged/ranges_done"
+STAGED, CODES, RANGES_DONE = "staged/columns", "staged/codes", "staged/ranges_done"
 
 
 class RankingStore(ArrayStore):
@@ -97,6 +97,26 @@ class RankingStore(ArrayStore):
         return rows_per_range
 
     @retried
+    def stage_codes(self, codes: NDArray[np.integer]) -> None:
+        """Write the (sample,) class codes in ranges as those of the columns, unless an earlier call did."""
+        if CODES in self.group and self.array(CODES).nchunks_initialized == self.array(CODES).nchunks:
+            return
+        new = NewArray(
+            spec=SPECS[CODES],
+            sizes={"sample": len(codes)},
+            chunk_length=self.array(STAGED).chunks[1],
+            dtype=codes.dtype.str,
+            values=codes,
+        )
+        self._create([new])
+
+    @retried
+    def read_codes(self, first: int, last: int) -> NDArray[np.integer]:
+        """(sample,) class codes of the samples from ``first`` to ``last``."""
+        with reading(self.url, CODES):
+            return np.asarray(self.array(CODES)[first:last])
+
+    @retried
     def write_range(self, index: int, blocks: list[NDArray]) -> None:
         """Write (feature, sample) chunks of one range of samples, one for each block of features, then its mark."""
         array, start = self.array(STAGED), 0
@@ -143,7 +163,7 @@ class RankingStore(ArrayStore):
 
     def drop_staging(self) -> None:
         """Remove the copies of X."""
-        for name in (STAGED, RANGES_DONE):
+        for name in (STAGED, CODES, RANGES_DONE):
             self._opened.pop(name, None)
         if "staged" in self.group:
             del self.group["staged"]

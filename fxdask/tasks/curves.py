@@ -9,18 +9,30 @@ from numpy.typing import NDArray
 
 from fxdask.store.columns import ColumnSource
 from fxdask.tasks.rank import RankJob, ordered_features
+from fxdask.tasks.rank_counted import probed_classes
 
-__all__ = ["N_POINTS", "class_curves", "density_curves"]
+__all__ = ["N_POINTS", "class_curves", "density_curves", "probed_samples"]
 
+MOST_PROBES = 4096
 N_POINTS = 240
 OUTSIDE = 0.005  # share of the values on either side that the figure leaves out
 NARROWEST = 2.0  # points
 
 
 def density_curves(job: RankJob, columns: ColumnSource, feature: int) -> NDArray[np.float64]:
-    """One feature -> (1 + class, point) points, and the density of every class at each of them."""
+    """One feature -> (1 + class, point) points, and the density of every class at each of them.
+
+    Of features that do not fit into memory some samples are drawn.
+    """
+    if job.plan.is_counted:
+        return class_curves(probed_classes(job, columns, feature, probed_samples(len(job.codes))))
     values, order = ordered_features(job, columns, feature)
     return class_curves([values[0, own] for own in order.slices])
+
+
+def probed_samples(n_samples: int) -> NDArray[np.int64]:
+    """(probe,) ascending samples that are drawn if not all can be."""
+    return np.unique(np.linspace(0, n_samples - 1, MOST_PROBES).astype(np.int64))
 
 
 def class_curves(classes: Sequence[NDArray]) -> NDArray[np.float64]:

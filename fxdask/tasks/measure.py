@@ -37,9 +37,9 @@ def measure_block(
     job: FitJob, columns: Columns, first: int, counters: TaskCounters, *, streamed: bool
 ) -> MeasuredBlock:
     """Block of columns, number of its first column -> location, spread and scores of all its columns."""
-    needs = CRITERIA[job.criterion].needs
+    needs, orders_values = CRITERIA[job.criterion].needs, CRITERIA[job.criterion].orders_values
     if streamed:
-        assert Need.SORTED_COLUMNS not in needs, "the plan refuses to stream columns that must be sorted"
+        assert not orders_values, "the plan refuses to stream columns that must be sorted"
         statistics = _shrunk(job, streamed_statistics(job, columns, counters))
         moments = _streamed_moments(job, columns) if Need.MOMENTS in needs else None
         return MeasuredBlock(statistics, _scores(job, columns.tolerance, statistics, moments))
@@ -47,7 +47,7 @@ def measure_block(
     if "projections" in job.plan.kept:
         ascending = np.empty((columns.n_columns, job.plan.n_samples), np.float32)
     values, tolerance, scratch = columns.all_values(), columns.tolerance, job_cache(job).scratch
-    if Need.SORTED_COLUMNS in needs:
+    if orders_values:
         return _scored_by_groups(job, values, tolerance, first, ascending)
     statistics = _shrunk(job, class_statistics(values, tolerance, job.location, job.spread, scratch, ascending))
     moments = class_moments(values, scratch) if Need.MOMENTS in needs else None

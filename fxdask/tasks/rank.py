@@ -1,10 +1,9 @@
-"""The tasks of a ranking: copy a range of rows by columns, and measure and score a block of features."""
+"""The tasks of a ranking: copy a range of rows by columns, and measure and score a block of features in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +26,7 @@ from fxdask.kernels.sorted_columns import SortedColumns, sort_in_place, sorted_s
 from fxdask.kernels.statistics import ClassStatistics, shrunk_spread
 from fxdask.planning.rank_plan import RankPlan
 from fxdask.sizes import BYTES_PER_RANKED_GROUP, NodeBlock
-from fxdask.store.columns import ColumnSource, StagedColumns, read_columns
+from fxdask.store.columns import ColumnSource, StagedCodes, StagedColumns, read_columns
 from fxdask.store.ranking import RankingStore
 from fxdask.store.sources import Source
 from fxdask.tasks.cache import job_cache
@@ -38,14 +37,20 @@ __all__ = [
     "OUTERMOST",
     "RankJob",
     "RankParts",
+    "check_finite",
+    "check_length",
+    "criteria_results",
+    "measured_block",
     "merge_parts",
     "moment_results",
     "open_ranking",
     "ordered_features",
+    "ranges_of_counts",
     "rank_block",
     "read_rows",
     "result_names",
     "stage_range",
+    "with_shrunk_spread",
 ]
 
 OUTERMOST = ("missing", "lowest", "highest")
@@ -59,8 +64,10 @@ class RankJob:
     plan: RankPlan
     criteria: tuple[str, ...]
     """Those that are computed column by column."""
-    codes: NDArray[np.integer]
-    """(sample,) class codes"""
+    codes: NDArray[np.integer] | StagedCodes
+    """(sample,) class codes; in the store if values are counted, so that no task holds those of all samples."""
+    class_counts: tuple[int, ...]
+    """(class,) samples of each class"""
     priors: NDArray[np.float64]
     dtype: str
     """Of the raw samples, in NumPy's notation."""
@@ -89,13 +96,17 @@ class RankJob:
     @property
     def sorts_columns(self) -> bool:
         """Whether values must be sorted."""
-        robust = Need.LOCATION_AND_SPREAD in self.needs and not self.uses_moments_for_spread
-        return Need.SORTED_COLUMNS in self.needs or robust
+        return self.needs_order_statistics or any(CRITERIA[name].orders_values for name in self.criteria)
 
-    @cached_property
-    def class_counts(self) -> list[int]:
-        """Samples of each class."""
-        return np.bincount(self.codes, minlength=self.n_classes).tolist()
+    @property
+    def sorting_criteria(self) -> tuple[str, ...]:
+        """The criteria that need all values of a column at once."""
+        return tuple(name for name in self.criteria if Need.SORTED_COLUMNS in CRITERIA[name].needs)
+
+    @property
+    def needs_order_statistics(self) -> bool:
+        """Whether location and spread are other than plain moments."""
+        return Need.LOCATION_AND_SPREAD in self.needs and not self.uses_moments_for_spread
 
 
 @dataclass(frozen=True)
@@ -181,8 +192,8 @@ def moment_results(job: RankJob, moments: Moments) -> NDArray[np.float64]:
         moments=moments,
         seed=job.seed,
     )
-    ranges = _ranges_of_counts(moments.counts, moments.lowest.min(axis=0), moments.highest.max(axis=0), len(job.codes))
-    return np.concatenate([ranges, _results(job, measured)])
+    ranges = ranges_of_counts(moments.counts, moments.lowest.min(axis=0), moments.highest.max(axis=0), len(job.codes))
+    return np.concatenate([ranges, criteria_results(job, measured)])
 
 
 def rank_block(job: RankJob, columns: ColumnSource, index: int) -> RankParts:
@@ -190,24 +201,41 @@ def rank_block(job: RankJob, columns: ColumnSource, index: int) -> RankParts:
 
     A block that is marked is not computed again, so a task may run twice.
     """
+    return measured_block(job, columns, index, _sorted_results)
+
+
+def measured_block(
+    job: RankJob,
+    columns: ColumnSource,
+    index: int,
+    measure: Callable[[RankJob, ColumnSource, NodeBlock, TaskCounters], NDArray[np.float64]],
+) -> RankParts:
+    """One block of features, the function that measures it -> its results, or only its mark if they are written."""
     block, store = job.plan.block(index), open_ranking(job)
     if store is not None and store.read_done(block) is not None:
         return RankParts({}, {}, 1)
     counters = TaskCounters()
-    gathered, order = _gathered(job, columns, block, counters)
-    ranges = None
-    if gathered.dtype != np.float32:
-        # Values that are rounded lose their units, so their range is looked at before.
-        ranges = _ranges_of_values(gathered)
-        _check_finite(job, columns, block.start, ranges)
-    criteria, measured = _criteria(job, columns, as_features(gathered, order), block.start)
-    results = np.concatenate([measured if ranges is None else ranges, criteria])
+    results = measure(job, columns, block, counters)
     if store is None:
         return RankParts({index: results}, this_worker(counters), 0)
     if isinstance(columns, StagedColumns):
         store.check_staged()
     store.write_block(block, results)
     return RankParts({}, this_worker(counters), 0)
+
+
+def _sorted_results(
+    job: RankJob, columns: ColumnSource, block: NodeBlock, counters: TaskCounters
+) -> NDArray[np.float64]:
+    """(result, feature) results of a block whose values all fit into memory."""
+    gathered, order = _gathered(job, columns, block, counters)
+    ranges = None
+    if gathered.dtype != np.float32:
+        # Values that are rounded lose their units, so their range is looked at before.
+        ranges = _ranges_of_values(gathered)
+        check_finite(job, columns, block.start, ranges)
+    criteria, measured = _criteria(job, columns, as_features(gathered, order), block.start)
+    return np.concatenate([measured if ranges is None else ranges, criteria])
 
 
 def ordered_features(job: RankJob, columns: ColumnSource, feature: int) -> tuple[NDArray[np.floating], ClassOrder]:
@@ -219,7 +247,7 @@ def _gathered(
     job: RankJob, columns: ColumnSource, block: NodeBlock, counters: TaskCounters
 ) -> tuple[NDArray[np.floating], ClassOrder]:
     """(feature, sample) raw values of a block, ordered by class, in the thread's scratch array."""
-    order = job_cache(job).get("order", lambda: ClassOrder.of(job.codes, job.n_classes))
+    order = job_cache(job).get("order", lambda: ClassOrder.of(job.codes[: len(job.codes)], job.n_classes))
     shape = (block.n_nodes, len(job.codes))
     gathered = job_cache(job).scratch("values", shape, gathered_type(np.dtype(job.dtype)))
     counters.passes += 1
@@ -232,9 +260,16 @@ def _gathered(
             scatter_columns(piece, positions, gathered)
             counters.bytes_read += piece.nbytes
         done += len(positions)
-    if done != len(job.codes):
-        raise InvalidInputError(f"X has {done} samples but y has {len(job.codes)} labels; pass one label per sample")
+    check_length(job, done)
     return gathered, order
+
+
+def check_length(job: RankJob, n_samples: int) -> None:
+    """Refuse columns of another length than the labels."""
+    if n_samples != len(job.codes):
+        raise InvalidInputError(
+            f"X has {n_samples} samples but y has {len(job.codes)} labels; pass one label per sample"
+        )
 
 
 def _ranges_of_values(values: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -254,7 +289,7 @@ def _measured_ranges(
     """(feature, sample) values -> (3, feature) missing values, lowest and highest value, by what was measured."""
     n_samples = values.shape[1]
     if moments is not None:
-        return _ranges_of_counts(moments.counts, moments.lowest.min(axis=0), moments.highest.max(axis=0), n_samples)
+        return ranges_of_counts(moments.counts, moments.lowest.min(axis=0), moments.highest.max(axis=0), n_samples)
     if in_order is None:
         return _ranges_of_values(values)
     counts, first = in_order.counts, np.broadcast_to(in_order.edges[:-1, None], in_order.counts.shape)
@@ -262,10 +297,10 @@ def _measured_ranges(
     # A class without values has NaN here, which the others' minimum and maximum ignore.
     lowest = np.fmin.reduce(values[columns, first], axis=0)
     highest = np.fmax.reduce(values[columns, first + np.maximum(0, counts - 1)], axis=0)
-    return _ranges_of_counts(counts, lowest, highest, n_samples)
+    return ranges_of_counts(counts, lowest, highest, n_samples)
 
 
-def _ranges_of_counts(
+def ranges_of_counts(
     counts: NDArray[np.int64], lowest: NDArray[np.float32], highest: NDArray[np.float32], n_samples: int
 ) -> NDArray[np.float64]:
     """(class, feature) values that are not missing, (feature,) ranges -> (3, feature) missing, lowest, highest."""
@@ -274,7 +309,7 @@ def _ranges_of_counts(
     return np.stack([missing, np.where(empty, np.nan, lowest), np.where(empty, np.nan, highest)]).astype(np.float64)
 
 
-def _check_finite(job: RankJob, columns: ColumnSource, first: int, ranges: NDArray[np.float64]) -> None:
+def check_finite(job: RankJob, columns: ColumnSource, first: int, ranges: NDArray[np.float64]) -> None:
     """Refuse infinity, and NaN unless it is omitted, in features from ``first`` on, with its first sample."""
     missing, lowest, highest = ranges
     if missing.any() and not job.omits_missing:
@@ -286,9 +321,12 @@ def _check_finite(job: RankJob, columns: ColumnSource, first: int, ranges: NDArr
 
 def _not_finite(job: RankJob, columns: ColumnSource, feature: int, what: str) -> NotFiniteError:
     """The error about a feature, which is read again, because sorted values do not tell their samples."""
-    values, order = ordered_features(job, columns, feature)
-    found = np.isnan(values[0]) if what == "NaN" else np.isinf(values[0])
-    return NotFiniteError(what, int(np.flatnonzero(found[order.positions])[0]), feature)
+    is_wrong, block = np.isnan if what == "NaN" else np.isinf, job.plan.block_of(feature)
+    for first, piece in read_columns(columns, block.start, block.stop):
+        found = np.flatnonzero(is_wrong(piece[feature - block.start]))
+        if len(found):
+            return NotFiniteError(what, first + int(found[0]), feature)
+    raise InvalidInputError(f"X has changed: feature {feature} had {what}; rank it again while it does not change")
 
 
 def _criteria(
@@ -307,7 +345,7 @@ def _criteria(
         with np.errstate(all="ignore"):  # infinity is refused below
             moments = class_moments(some, scratch) if _needs_moments(job) else None
         ranges.append(_measured_ranges(some.values, moments, in_order))
-        _check_finite(job, columns, first + rows.start, ranges[-1])
+        check_finite(job, columns, first + rows.start, ranges[-1])
         measured = Measurements(
             priors=job.priors,
             tolerance=tolerance,
@@ -316,7 +354,7 @@ def _criteria(
             columns=in_order,
             seed=job.seed,
         )
-        results.append(_results(job, measured))
+        results.append(criteria_results(job, measured))
     return np.concatenate(results, axis=1), np.concatenate(ranges, axis=1)
 
 
@@ -336,12 +374,17 @@ def _statistics(
     else:
         assert columns is not None, "robust statistics come from sorted columns"
         statistics = sorted_statistics(columns, tolerance, job.location, job.spread)
+    return with_shrunk_spread(job, statistics)
+
+
+def with_shrunk_spread(job: RankJob, statistics: ClassStatistics) -> ClassStatistics:
+    """Statistics with the spreads by which features are ranked."""
     if not job.shrink_spread:
         return statistics
     return replace(statistics, spread=shrunk_spread(statistics.spread, job.class_counts))
 
 
-def _results(job: RankJob, measured: Measurements) -> NDArray[np.float64]:
+def criteria_results(job: RankJob, measured: Measurements) -> NDArray[np.float64]:
     """(result, column) scores and p-values of all criteria, in the order of ``result_names``."""
     found: list[Scores] = []
     for name in job.criteria:

@@ -124,7 +124,7 @@ def _run(
     job, summary = _fit_blocks(fit, job, handle, store)
     chosen, overlaps = summary.top.nodes, None
     if fit.settings.selection == "joint":
-        shared = select_shared(job, handle, chosen, store, verbose=fit.verbose)
+        shared = select_shared(job, handle, chosen, store, criterion=fit.settings.criterion, verbose=fit.verbose)
         chosen, overlaps = shared.nodes, shared.overlaps
         summary = replace(summary, workers=merge_worker_stats([summary.workers, shared.workers]))
     # A local array is projected by this process, because workers have only a copy of it.

@@ -40,7 +40,7 @@ def make_job(request: ModelRequest, preprocessing: Preprocessing, samples: Sampl
         codes=data.codes,
         priors=prior_values(settings.priors, data.counts),
         class_norms=measure_class_norms(samples, data.codes, preprocessing),
-        criterion=settings.criterion,
+        criterion=settings.node_criterion,
         location=settings.location,
         spread=settings.spread,
         shrink_spread=settings.shrink_spread,

@@ -294,7 +294,7 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
         codes=codes,
         priors=priors,
         class_norms=_stored_class_norms(header, plan, largest),
-        criterion=settings.criterion,
+        criterion=settings.node_criterion,
         location=settings.location,
         spread=settings.spread,
         shrink_spread=settings.shrink_spread,

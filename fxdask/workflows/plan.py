@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from fxdask.execution.client import active_client
 from fxdask.execution.resources import measured_resources
 from fxdask.kernels.criteria.base import Need
+from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.density.cells import FEWEST_TABULATED
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit
-from fxdask.planning.pool_plan import plan_pool
+from fxdask.planning.pool_plan import plan_pool, plan_pool_relief
 from fxdask.sizes import MIB
 from fxdask.store.group import peek_header
 from fxdask.store.sources import decoded_bytes
@@ -65,7 +66,7 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         n_selected=settings.n_selected,
         n_ranked=settings.n_ranked(n_classes),
         kept=settings.kept,
-        sorts_columns=Need.SORTED_COLUMNS in needs,
+        sorts_columns=CRITERIA[settings.criterion].orders_values,
         n_tables=_n_tables(settings, data.counts),
         learned_bytes=rule.learned_bytes(n_classes, n_chosen),
     )
@@ -76,7 +77,9 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         resources=measured_resources(options.memory_limit, extra_baseline),
     )
     if settings.selection == "joint":
-        plan_pool(plan, plan.n_ranked, in_store=store is not None)  # refuses a pool that is too large
+        pool = plan_pool(plan, plan.n_ranked, in_store=store is not None)  # refuses a pool that is too large
+        if Need.ROWS in needs:
+            plan_pool_relief(plan, pool.n_candidates, min(N_ANCHORS, plan.n_samples), N_NEIGHBOURS)
     return plan
 
 

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from fxdask.execution.graphs import SamplesHandle
 from fxdask.execution.pool import measure_pool, sum_pool
 from fxdask.kernels.copula import shrunk_correlation
+from fxdask.kernels.criteria.base import Need
+from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.joint_selection import Pool, select_jointly
 from fxdask.kernels.selection import NO_NODE
 from fxdask.planning.pool_plan import plan_pool
@@ -21,6 +23,7 @@ from fxdask.tasks.job import FitJob
 from fxdask.tasks.pool import PoolJob
 from fxdask.tasks.telemetry import WorkerStats
 from fxdask.tasks.threads import one_blas_thread
+from fxdask.workflows.pool_relief import pool_relief
 
 __all__ = ["SharedNodes", "select_shared"]
 
@@ -39,16 +42,28 @@ class SharedNodes:
 
 
 def select_shared(
-    job: FitJob, samples: SamplesHandle, best: NDArray[np.int64], store: ModelStore | None, *, verbose: bool
+    job: FitJob,
+    samples: SamplesHandle,
+    best: NDArray[np.int64],
+    store: ModelStore | None,
+    *,
+    criterion: str,
+    verbose: bool,
 ) -> SharedNodes:
-    """Raw samples, (class, rank) best nodes of every class -> the nodes that leave the smallest overlap together."""
+    """Raw samples, (class, rank) best nodes of every class -> the nodes that leave the smallest overlap together.
+
+    A criterion that compares rows ranks these nodes, which are then chosen in its order.
+    """
     nodes = np.unique(best[best != NO_NODE])
     pool_job = _pool_job(job, nodes, best.shape[1], store)
     with progress_bar("candidates", shown=verbose) as progress:
         measured = measure_pool(pool_job, samples, progress)
     with progress_bar("correlations", shown=verbose) as progress:
         sums = sum_pool(pool_job, measured.scores, progress)
-    counts = np.array(job.plan.class_counts)
+    counts, order = np.array(job.plan.class_counts), None
+    if Need.ROWS in CRITERIA[criterion].needs:
+        weights = pool_relief(job, samples, nodes, verbose=verbose)
+        order = np.argsort(-weights, kind="stable")  # of equal weights the lower node comes first
     with one_blas_thread():  # so that the last bits do not depend on the number of cores
         shrunk = [shrunk_correlation(of_class, int(count)) for of_class, count in zip(sums, counts, strict=True)]
         pool = Pool(
@@ -58,7 +73,7 @@ def select_shared(
             counts=counts,
             priors=job.priors,
         )
-        found = select_jointly(pool, pool_job.plan.n_nodes)
+        found = select_jointly(pool, pool_job.plan.n_nodes, order)
     log.info("chose %d of %d candidates together", len(found.candidates), len(nodes))
     return SharedNodes(nodes[found.candidates][None], found.overlaps, measured.workers)
 

@@ -23,15 +23,17 @@ from fxdask.execution import rank as graphs
 from fxdask.execution.graphs import broadcast
 from fxdask.execution.workers import check_reachable
 from fxdask.kernels.criteria.base import Scores
+from fxdask.planning.machine import Resources
+from fxdask.planning.rank_plan import RankPlan, with_blocks_of
 from fxdask.progress import progress_bar
 from fxdask.sizes import format_bytes
-from fxdask.store.columns import StagedColumns
+from fxdask.store.columns import StagedCodes, StagedColumns
 from fxdask.store.group import check_room
 from fxdask.store.lease import exclusive_lease
 from fxdask.store.ranking import RankingStore
 from fxdask.store.sources import is_reachable, location_of
 from fxdask.store.transaction import Transaction
-from fxdask.tasks.curves import class_curves
+from fxdask.tasks.curves import class_curves, probed_samples
 from fxdask.tasks.rank import OUTERMOST, RankParts, moment_results, result_names
 from fxdask.workflows.model import TrainingData
 from fxdask.workflows.rank_request import RankOptions, RankRequest, planned_request, request_identity
@@ -45,7 +47,6 @@ __all__ = ["rank"]
 
 log = logging.getLogger(__name__)
 
-MOST_PROBES = 4096
 SHOWN_PER_CRITERION = 3
 
 
@@ -115,13 +116,9 @@ def _open_or_create(
     if header is not None:
         _refuse_other_job(url, header, identity)
         store = RankingStore.open(url, "r+", finished=False)
-        plan = replace(plan, features_per_block=int(store.header["sizes"]["features_per_block"]))
-        if not header["finished"] and plan.block_bytes > ranking.resources.per_task:
-            raise MemoryPlanError(
-                f"{url} was started with blocks of {plan.features_per_block} features, which need "
-                f"{format_bytes(plan.block_bytes)} but a task may use "
-                f"{format_bytes(max(0, ranking.resources.per_task))}; resume with more memory, or pass overwrite=True"
-            )
+        plan = with_blocks_of(plan, int(store.header["sizes"]["features_per_block"]))
+        if not header["finished"]:
+            _check_blocks_fit(url, plan, ranking.resources)
     else:
         check_room(url, plan.store_bytes)
         names = result_names(ranking.settings.of_columns, len(ranking.data.classes))
@@ -140,6 +137,16 @@ def _open_or_create(
         }
         store = RankingStore.create(url, sizes, facts)
     return store, replace(ranking, job=replace(ranking.job, plan=plan, store=store.url))
+
+
+def _check_blocks_fit(url: str, plan: RankPlan, resources: Resources) -> None:
+    """Refuse to resume a store whose blocks or ranges were made for more memory."""
+    if plan.block_bytes > resources.per_task:
+        raise MemoryPlanError(
+            f"{url} was started with blocks of {plan.features_per_block} features, which need "
+            f"{format_bytes(plan.block_bytes)} but a task may use {format_bytes(max(0, resources.per_task))}; "
+            "resume with more memory, or pass overwrite=True"
+        )
 
 
 def _refuse_other_job(url: str, header: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
@@ -168,7 +175,7 @@ def _run(ranking: RankRequest, store: RankingStore | None) -> RankedFeatures:
         return _run_by_rows(ranking, store)
     ranking, columns = _columns(ranking, store)
     job = ranking.job
-    log.info("ranking %d features in %d blocks", ranking.plan.size.n_features, ranking.plan.n_blocks)
+    log.info("ranking %d features in %d blocks, %s", *_work(ranking.plan))
     with progress_bar("ranking", shown=ranking.options.verbose) as progress:
         parts = graphs.rank_blocks(job, columns, progress)
     results = _all_results(parts, store)
@@ -183,10 +190,16 @@ def _run(ranking: RankRequest, store: RankingStore | None) -> RankedFeatures:
     return replace(found, info=_info(ranking, parts))
 
 
+def _work(plan: RankPlan) -> tuple[int, int, str]:
+    """Numbers of features and blocks, and how a block is measured."""
+    how = f"counted in {plan.n_passes} passes or more" if plan.is_counted else "in memory"
+    return plan.size.n_features, plan.n_blocks, how
+
+
 def _run_by_rows(ranking: RankRequest, store: RankingStore | None) -> RankedFeatures:
     """Add up the moments of all features in one pass over the rows; curves are those of some samples."""
-    job, codes = ranking.job, ranking.job.codes
-    probed = np.unique(np.linspace(0, len(codes) - 1, MOST_PROBES).astype(np.int64))
+    job, codes = ranking.job, ranking.data.codes
+    probed = probed_samples(len(codes))
     log.info("ranking %d features in one pass over %d ranges", job.plan.size.n_features, job.plan.n_ranges)
     with progress_bar("ranking", shown=ranking.options.verbose) as progress:
         summed = graphs.sum_moments(job, ranking.data.samples.handle, probed, progress)
@@ -213,7 +226,11 @@ def _columns(ranking: RankRequest, store: RankingStore | None) -> tuple[RankRequ
     dtype = ranking.data.samples.dtype.newbyteorder("=")
     per_range = store.prepare_staging(plan.size.n_samples, plan.rows_per_range, dtype)
     plan = replace(plan, rows_per_range=per_range)
+    _check_blocks_fit(store.url, plan, ranking.resources)
     ranking = replace(ranking, job=replace(ranking.job, plan=plan))
+    if plan.is_counted:
+        store.stage_codes(ranking.data.codes)
+        ranking = replace(ranking, job=replace(ranking.job, codes=StagedCodes(store.url, plan.size.n_samples)))
     with progress_bar("transposing", shown=ranking.options.verbose) as progress:
         graphs.stage_columns(ranking.job, handle, progress)
     return ranking, StagedColumns(store.url, plan.size.n_samples, per_range, dtype.itemsize)

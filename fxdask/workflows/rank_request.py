@@ -81,14 +81,15 @@ def planned_request(settings: RankSettings, data: TrainingData, options: RankOpt
     is_broadcast = isinstance(handle, np.ndarray) and not is_local and samples.n_bytes <= SMALL
     extra = LIBRARY_BYTES + (samples.n_bytes if is_broadcast else 0)
     resources = measured_resources(options.memory_limit, extra_baseline=extra, local=is_local)
-    job, size = _unplanned(settings, data)
+    job, size = _unplanned(settings, data, options)
     by_rows = not (is_local or is_broadcast) and _needs_one_pass(job, samples.dtype, options)
     where_it_is, plan = is_local or is_broadcast, None
     if not by_rows:
         groups = row_groups(handle) if isinstance(handle, ParquetAddress) else []
         largest = max((group.n_rows for group in groups), default=0)
         plan = plan_ranking(replace(size, piece_rows=largest), None, resources)
-        where_it_is |= bool(groups) and len(groups) * plan.n_blocks <= MOST_READS
+        # What is read several times is copied: decoding Parquet takes longer than reading a copy.
+        where_it_is |= bool(groups) and not plan.is_counted and len(groups) * plan.n_blocks <= MOST_READS
     if plan is None or not where_it_is:
         facts = _row_facts(handle, samples.n_bytes)
         plan = plan_ranking(replace(size, whole_columns=not by_rows), facts, resources)
@@ -104,7 +105,7 @@ def planned_request(settings: RankSettings, data: TrainingData, options: RankOpt
     )
 
 
-def _unplanned(settings: RankSettings, data: TrainingData) -> tuple[RankJob, RankSize]:
+def _unplanned(settings: RankSettings, data: TrainingData, options: RankOptions) -> tuple[RankJob, RankSize]:
     """The job of a ranking before it is planned, and its size."""
     samples = data.samples
     size = RankSize(
@@ -113,11 +114,13 @@ def _unplanned(settings: RankSettings, data: TrainingData) -> tuple[RankJob, Ran
         itemsize=samples.dtype.itemsize,
         gathered_itemsize=gathered_type(samples.dtype).itemsize,
         n_results=len(result_names(settings.of_columns, len(data.classes))),
+        n_classes=len(data.classes),
     )
     job = RankJob(
         plan=RankPlan(size=size, features_per_block=1),
         criteria=settings.of_columns,
         codes=data.codes,
+        class_counts=tuple(data.counts.tolist()),
         priors=prior_values(settings.priors, data.counts),
         dtype=samples.dtype.str,
         location=settings.location,
@@ -126,7 +129,10 @@ def _unplanned(settings: RankSettings, data: TrainingData) -> tuple[RankJob, Ran
         seed=settings.seed,
         omits_missing=settings.missing == "omit",
     )
-    return job, replace(size, sorts_columns=job.sorts_columns)
+    sorting = job.sorting_criteria
+    if options.redundancy is not None:
+        sorting += (f"redundancy={options.redundancy.how!r}",)
+    return job, replace(size, sorts_columns=job.sorts_columns, sorting=sorting)
 
 
 def _small_in_memory(data: TrainingData, settings: RankSettings) -> TrainingData:

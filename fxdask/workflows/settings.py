@@ -37,10 +37,11 @@ PRIORS = ("class_share", "equal")
 SELECTIONS = ("top", "joint")
 """How nodes are selected: the best of each class, or one set that all classes share."""
 
+POOL_CRITERION = "extended_fisher"
 PROJECTIONS_KEPT = ("selected", "all")
 # Outside of this range the squared distance in bandwidths overflows float64.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
-MEASURED_BY_A_FIT = frozenset({Need.LOCATION_AND_SPREAD, Need.MOMENTS, Need.SORTED_COLUMNS})
+MEASURED_BY_A_FIT = frozenset({Need.LOCATION_AND_SPREAD, Need.MOMENTS, Need.SORTED_COLUMNS, Need.DISTANCES})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,11 @@ class FitSettings:
     keep_projections: str
     keep_weights: bool
     seed: int
+
+    @property
+    def node_criterion(self) -> str:
+        """The criterion that ranks all nodes; one that compares rows ranks only the pool that another one leaves."""
+        return POOL_CRITERION if Need.ROWS in CRITERIA[self.criterion].needs else self.criterion
 
     @property
     def scanned_as(self) -> str | None:
@@ -124,7 +130,7 @@ class FitSettings:
             ("keep_projections", PROJECTIONS_KEPT),
         ):
             check_name(name, getattr(self, name), known)
-        _check_needs(self.criterion)
+        _check_needs(self.criterion, self.selection)
         _check_bandwidth(self.bandwidth)
         check_priors(self.priors)
         for name in ("shrink_spread", "keep_weights"):
@@ -151,12 +157,14 @@ def check_name(name: str, value: Any, known: _Names, also: str = "") -> None:
         raise InvalidInputError(f"{name}={value!r} is not known; choose one of {names}{also and ' or ' + also}")
 
 
-def _check_needs(criterion: str) -> None:
+def _check_needs(criterion: str, selection: str) -> None:
     missing = CRITERIA[criterion].needs - MEASURED_BY_A_FIT
     if Need.ROWS in missing:
+        if selection == "joint":
+            return
         raise InvalidInputError(
-            f"criterion={criterion!r} compares whole rows, which a fit does not have of its nodes; choose another "
-            "criterion, or rank the features themselves by fxdask.rank_features"
+            f"criterion={criterion!r} compares whole rows, so it ranks only the pool of a joint selection, "
+            f'but selection={selection!r} has none; pass selection="joint", or choose another criterion'
         )
     if missing:
         names = ", ".join(sorted(need.value for need in missing))

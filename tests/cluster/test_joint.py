@@ -22,6 +22,7 @@ RNG = np.random.default_rng(0)
 Y = np.arange(1_500) % 3
 X = (RNG.standard_normal((1_500, 20)) * (1 + 0.2 * Y[:, None]) + 0.1 * Y[:, None]).astype(np.float32)
 PARAMETERS = {"n_nodes": 1_000, "n_selected": 5, "nodes_per_block": 100, "selection": "joint"}
+RELIEF = {**PARAMETERS, "n_nodes": 200, "pool_size": 20, "criterion": "relief"}
 N_TASKS = 12
 
 
@@ -30,6 +31,12 @@ def reference(tmp_path_factory):
     """The same fit on local threads."""
     store = tmp_path_factory.mktemp("reference") / "model.zarr"
     return FisherNetworkClassifier(**PARAMETERS, store=store).fit(X, Y), store
+
+
+@pytest.fixture(scope="module")
+def reference_of_relief():
+    """A fit on local threads whose candidates are ranked by relief."""
+    return FisherNetworkClassifier(**RELIEF).fit(X, Y)
 
 
 @pytest.fixture(params=["numpy", "dask", "zarr"])
@@ -76,6 +83,13 @@ def test_a_selection_without_a_store_returns_its_candidates_through_the_graph(cl
 
 def test_a_selection_in_tasks_of_the_usual_size_gives_the_same_model(client, reference):
     assert_same(FisherNetworkClassifier(**PARAMETERS).fit(X, Y), reference)
+
+
+def test_relief_on_workers_gives_the_model_of_threads(reference_of_relief, client, tmp_path):
+    zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(200, 11))
+    clf = FisherNetworkClassifier(**RELIEF, store=tmp_path / "model.zarr").fit(tmp_path / "X.zarr", Y)
+    assert ran(client, "nearest_rows") >= 1
+    assert_same(clf, (reference_of_relief, None))
 
 
 SLOW = (

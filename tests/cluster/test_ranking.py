@@ -61,6 +61,15 @@ def test_workers_give_the_bits_of_threads(on_threads, client, tmp_path, monkeypa
         assert bits(ranking) == bits(on_threads)
 
 
+def test_workers_count_what_does_not_fit_into_them(on_threads, client, tmp_path, monkeypatch):
+    zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(900, 24))
+    monkeypatch.setattr(workflow, "SMALL", 0)
+    monkeypatch.setattr(rank_plan, "CRITERION_BYTES", 2**40)
+    found = fxdask.rank_features(tmp_path / "x.zarr", Y, CRITERIA[:3])
+    assert found.info["plan"]["columns"] == "counted in several passes"
+    assert bits(found)[:3] == bits(on_threads)[:3]
+
+
 def test_workers_choose_the_features_of_threads(chosen_on_threads, client, tmp_path, monkeypatch):
     monkeypatch.setattr(workflow, "SMALL", 0)
     zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(900, 24))

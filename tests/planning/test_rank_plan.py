@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fxdask.errors import MemoryPlanError
 from fxdask.planning.machine import Resources
-from fxdask.planning.rank_plan import RankSize, RowFacts, plan_ranking, plan_relief
+from fxdask.planning.rank_plan import RankSize, RowFacts, plan_ranking, plan_relief, with_blocks_of
 from fxdask.sizes import MIB
 
 GIB = 1024 * MIB
@@ -39,10 +41,40 @@ def test_a_plan_covers_everything_once_and_fits_or_is_refused(n_samples, n_featu
     assert [*starts, n_samples] == [0, *stops]
 
 
-def test_a_column_that_does_not_fit_is_refused_with_both_numbers():
+def test_a_column_that_does_not_fit_is_counted_in_several_passes():
     size = RankSize(n_samples=100_000_000, n_features=3)
-    with pytest.raises(MemoryPlanError, match="4.5 GiB for one feature, but a task may use 464.4 MiB; .* 7.7 GiB"):
+    plan = plan_ranking(size, RowFacts(rows_per_chunk=100_000), worker(GIB))
+    assert plan.is_counted
+    assert plan.block_bytes <= worker(GIB).per_task
+    assert "columns                   counted in several passes" in str(plan)
+    assert plan.facts()["passes_at_least"] == 7
+    in_memory = plan_ranking(size, RowFacts(rows_per_chunk=100_000), worker(16 * GIB))
+    assert (in_memory.facts()["columns"], in_memory.n_passes) == ("in memory", 1)
+    assert replace(plan, size=replace(size, n_samples=10**9)).block_bytes == plan.block_bytes
+
+
+def test_what_needs_a_whole_column_is_refused_by_name_with_both_numbers():
+    size = RankSize(n_samples=100_000_000, n_features=3, sorting=("mutual_information", "density_overlap"))
+    message = (
+        "^mutual_information and density_overlap need all 100,000,000 values of a feature in memory, 4.5 GiB for "
+        "one feature, but a task may use 464.4 MiB; give .* 7.7 GiB .*; or leave mutual_information and density_overlap"
+    )
+    with pytest.raises(MemoryPlanError, match=message):
         plan_ranking(size, None, worker(GIB))
+
+
+def test_counts_that_do_not_fit_are_refused_with_both_numbers():
+    size = RankSize(n_samples=100_000_000, n_features=3, n_classes=20_000)
+    with pytest.raises(MemoryPlanError, match="counting the values of one feature needs .* GiB but a task may use 464"):
+        plan_ranking(size, None, worker(GIB))
+
+
+def test_a_resumed_ranking_keeps_its_blocks_and_counts_if_they_do_not_fit():
+    size, resources = RankSize(n_samples=5_000_000, n_features=30), worker(800 * MIB)
+    plan = plan_ranking(size, RowFacts(rows_per_chunk=100_000), resources)
+    assert not plan.is_counted
+    assert with_blocks_of(plan, 30).is_counted
+    assert not with_blocks_of(replace(plan, size=replace(size, sorting=("density_overlap",))), 30).is_counted
 
 
 def test_a_chunk_that_does_not_fit_is_cut():

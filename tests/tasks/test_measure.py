@@ -20,7 +20,7 @@ from fxdask.tasks.measure import measure_block
 from fxdask.tasks.telemetry import TaskCounters
 
 RANKED_BY_NODES = sorted(name for name, criterion in CRITERIA.items() if Need.ROWS not in criterion.needs)
-STREAMED = [name for name in RANKED_BY_NODES if Need.SORTED_COLUMNS not in CRITERIA[name].needs]
+STREAMED = [name for name in RANKED_BY_NODES if not CRITERIA[name].orders_values]
 
 
 def measured_block(example, criterion, *, streamed=False):

@@ -26,11 +26,11 @@ def use(monkeypatch, criterion):
     monkeypatch.setattr(settings, "CRITERIA", MappingProxyType({**settings.CRITERIA, criterion.name: criterion}))
 
 
-def test_a_criterion_that_needs_rows_is_refused(monkeypatch, tmp_path):
+def test_a_criterion_that_needs_rows_is_refused_without_a_pool(monkeypatch, tmp_path):
     use(monkeypatch, made_up(Need.LOCATION_AND_SPREAD, Need.ROWS))
     message = (
-        "criterion='made_up' compares whole rows, which a fit does not have of its nodes; choose another "
-        "criterion, or rank the features themselves by fxdask.rank_features"
+        "criterion='made_up' compares whole rows, so it ranks only the pool of a joint selection, "
+        "but selection='top' has none; pass selection=\"joint\", or choose another criterion"
     )
     with pytest.raises(InvalidInputError) as error:
         fit(criterion="made_up", store=tmp_path / "model.zarr")
@@ -41,7 +41,7 @@ def test_a_criterion_that_needs_rows_is_refused(monkeypatch, tmp_path):
 @pytest.mark.parametrize("need", [need for need in Need if need is not Need.ROWS])
 def test_the_refusal_names_the_missing_measurement(monkeypatch, need):
     use(monkeypatch, made_up(need))
-    settings._check_needs("made_up")
+    settings._check_needs("made_up", "top")
     monkeypatch.setattr(settings, "MEASURED_BY_A_FIT", settings.MEASURED_BY_A_FIT - {need})
     with pytest.raises(InvalidInputError, match=f"needs {need.value}, which a fit does not measure"):
         fit(criterion="made_up")

@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.kernels.counted_distances import Distances
 from fxdask.kernels.moments import Moments
 from fxdask.kernels.sorted_columns import SortedColumns
 from fxdask.kernels.statistics import ClassStatistics
@@ -26,6 +27,8 @@ class Need(Enum):
     LOCATION_AND_SPREAD = "location and spread"
     MOMENTS = "moments"
     SORTED_COLUMNS = "sorted columns"
+    DISTANCES = "distances of distribution functions"
+    """From sorted columns, or from counts if a column does not fit into memory."""
     ROWS = "rows"
 
 
@@ -52,6 +55,8 @@ class Measurements:
     statistics: ClassStatistics | None = None
     moments: Moments | None = None
     columns: SortedColumns | None = None
+    distances: Distances | None = None
+    """Instead of sorted columns, where these do not fit into memory."""
     rows: Rows | None = None
     seed: int = 0
     """For criteria that break ties at random."""
@@ -78,3 +83,8 @@ class Criterion:
     """Whether every class has its own scores."""
     p_values: Callable[[Measurements, Scores], Scores] | None = None
     """Measurements and their scores -> p-values of the same shape, if the criterion is a test."""
+
+    @property
+    def orders_values(self) -> bool:
+        """Whether a column that fits into memory must be sorted for it."""
+        return bool(self.needs & {Need.SORTED_COLUMNS, Need.DISTANCES})

@@ -9,6 +9,7 @@ from importlib import import_module
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.kernels.counted_distances import Distances
 from fxdask.kernels.criteria.base import Criterion, Measurements, Need, Scores, required
 from fxdask.kernels.criteria.two_sample_test import two_sample_p_values
 from fxdask.kernels.sorted_columns import SortedColumns
@@ -27,7 +28,20 @@ def kolmogorov_smirnov(measured: Measurements) -> Scores:
     number, so its maximum is exact, and the quotient is rounded once. A class without values, or
     without others beside it, scores 0.
     """
-    columns = required(measured.columns, Need.SORTED_COLUMNS)
+    distances = measured.distances or _distances(required(measured.columns, Need.DISTANCES))
+    own, others = distances.counts, distances.counts.sum(axis=0) - distances.counts
+    pairs = own.astype(np.float64) * others
+    return np.divide(distances.largest, pairs, out=np.zeros(pairs.shape), where=pairs > 0)
+
+
+def kolmogorov_smirnov_p_values(measured: Measurements, scores: Scores) -> Scores:
+    """Measurements and their scores -> (class, column) p-values: both samples from one distribution."""
+    counts = (measured.distances or required(measured.columns, Need.DISTANCES)).counts
+    return two_sample_p_values(scores, counts, counts.sum(axis=0) - counts)
+
+
+def _distances(columns: SortedColumns) -> Distances:
+    """Sorted columns -> the largest distances of all classes and columns."""
     largest = np.zeros(columns.counts.shape, np.int64)
     two_classes, many_classes = _compiled()
     if columns.n_classes == 2:
@@ -36,15 +50,7 @@ def kolmogorov_smirnov(measured: Measurements) -> Scores:
         for column in range(len(columns.values)):
             keys = _labelled_keys(columns, column)
             many_classes(keys, columns.counts[:, column], largest[:, column])
-    own, others = columns.counts, columns.counts.sum(axis=0) - columns.counts
-    pairs = own.astype(np.float64) * others
-    return np.divide(largest, pairs, out=np.zeros(largest.shape), where=pairs > 0)
-
-
-def kolmogorov_smirnov_p_values(measured: Measurements, scores: Scores) -> Scores:
-    """Measurements and their scores -> (class, column) p-values: both samples from one distribution."""
-    counts = required(measured.columns, Need.SORTED_COLUMNS).counts
-    return two_sample_p_values(scores, counts, counts.sum(axis=0) - counts)
+    return Distances(columns.counts, largest)
 
 
 def _labelled_keys(columns: SortedColumns, column: int) -> NDArray[np.uint64]:
@@ -123,7 +129,7 @@ def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
 
 KOLMOGOROV_SMIRNOV = Criterion(
     name="kolmogorov_smirnov",
-    needs=frozenset({Need.SORTED_COLUMNS}),
+    needs=frozenset({Need.DISTANCES}),
     score=kolmogorov_smirnov,
     summary="largest distance of the distribution functions of a class and of the rest; any kind of difference",
     p_values=kolmogorov_smirnov_p_values,

@@ -24,6 +24,7 @@ from fxdask.kernels.criteria.base import Criterion, Measurements, Need, Scores, 
 from fxdask.sizes import row_ranges
 
 __all__ = [
+    "N_ANCHORS",
     "N_NEIGHBOURS",
     "RELIEF",
     "Anchors",
@@ -39,6 +40,7 @@ __all__ = [
     "spread_anchors",
 ]
 
+N_ANCHORS = 1_000
 N_NEIGHBOURS = 10
 ROWS_PER_TILE = 128
 NO_ROW = -1
