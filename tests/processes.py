@@ -23,6 +23,7 @@ IMPORTED = (
     "fxdask.cli.score",
     "fxdask.tasks.fit",
     "fxdask.tasks.score",
+    "numba",
 )
 FORKED = sys.platform == "linux"  # libraries of other systems cannot be used after a fork
 SECONDS_TO_END = 60

@@ -169,11 +169,13 @@ def chosen_data(
         raise click.UsageError(str(error)) from None
 
 
-def check_selected(n_selected: int, n_nodes: int, pool_size: int | None = None, **_: Any) -> None:
+def check_selected(
+    n_selected: int, n_nodes: int, selection: str = "top", pool_size: int | None = None, **_: Any
+) -> None:
     """Refuse more selected nodes than nodes or candidates, as a usage error."""
     if n_selected > n_nodes:
         raise click.UsageError(f"--selected {n_selected} is more than --nodes {n_nodes}; select fewer nodes")
-    if pool_size is not None and n_selected > pool_size:
+    if selection == "joint" and pool_size is not None and n_selected > pool_size:
         raise click.UsageError(f"--selected {n_selected} is more than --pool-size {pool_size}; allow more candidates")
 
 

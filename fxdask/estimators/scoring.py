@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fxdask.errors import InvalidInputError
 from fxdask.estimators.classifier import FisherNetworkClassifier
 from fxdask.execution.resources import checked_limit
@@ -111,8 +113,15 @@ def batch_score(  # noqa: PLR0913 - the public call
     samples = as_samples(X, min_samples=0, features=fitted.names)
     fitted.check_samples(samples)
     truth = None if y is None else checked_truth(as_labels(y), samples.n_samples, fitted.classes)
-    if not isinstance(likelihood, bool):
+    if not isinstance(likelihood, (bool, np.bool_)):
         raise InvalidInputError(f"likelihood must be True or False, not {likelihood!r}")
-    options = ScoreOptions(memory_limit, overwrite, verbose, likelihood, as_table, ids)
+    options = ScoreOptions(
+        memory_limit=memory_limit,
+        overwrite=overwrite,
+        verbose=verbose,
+        likelihood=bool(likelihood),
+        as_table=as_table,
+        ids=ids,
+    )
     result = score_model(fitted, samples, store_url(out), truth, options)
     return replace(result, seconds=time.perf_counter() - started)

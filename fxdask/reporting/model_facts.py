@@ -22,6 +22,7 @@ CURVE_POINTS = 200
 MOST_CURVES = 6
 NEAREST_SHOWN = 4
 MOST_PANELS = 30
+MOST_PICTURES = 12
 N_DIVERGENCE_BINS = 60
 # Beyond this many, evenly spaced ones of the sorted values give a curve that looks the same.
 MOST_KERNELS = 50_000
@@ -92,7 +93,7 @@ class ModelFacts:
     overlaps: NDArray[np.float64] | None = None
     """(node,) overlap of the classes after each step of a joint selection."""
     correlations: NDArray[np.float64] | None = None
-    """(class, u, u) correlations of the selected nodes that the combination rule learned."""
+    """(class, u, u) correlations of the selected nodes that the combination rule learned, of the first classes."""
     shrinkage: NDArray[np.float64] | None = None
     """(class,) how much these correlations were shrunk."""
     importances: NDArray[np.float64] | None = None
@@ -153,7 +154,7 @@ def facts_of(model: FittedModel) -> ModelFacts:
         divergences=divergence_counts(model.divergences, at_selected, shown),
         curves=[_curves(parameters, rows[k], at_selected[k], k) for k in shown],
         overlaps=optional.overlaps,
-        correlations=None if optional.precision is None else _correlations(optional.precision),
+        correlations=None if optional.precision is None else _correlations(optional.precision[:MOST_PICTURES]),
         shrinkage=optional.shrinkage,
         importances=optional.importances,
         feature_names=None if model.names is None else [str(name) for name in model.names],

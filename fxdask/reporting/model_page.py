@@ -48,7 +48,6 @@ MOST_CLASSES_IN_A_MATRIX = 26
 MOST_PAIRS = 25
 MOST_ROWS, MOST_RANKS = 200, 50
 MOST_FEATURES = 20
-MOST_PICTURES = 12
 LONGEST_NAME = 24
 
 
@@ -330,8 +329,7 @@ def _overlaps(facts: ModelFacts) -> str:
 def _correlations(facts: ModelFacts) -> str:
     if facts.correlations is None:
         return ""
-    shown = facts.correlations[:MOST_PICTURES]
-    figures = []
+    shown, figures = facts.correlations, []
     for k, of_class in enumerate(shown):
         name = escape(_short(facts.class_names[k]))
         picture = f'<img class="picture" alt="correlations of {name}" src="{correlation_picture(of_class)}">'

@@ -187,22 +187,27 @@ def create_arrays(group: zarr.Group, arrays: Iterable[NewArray]) -> list[zarr.Ar
     that hold only the fill value are written too, because a missing chunk must mean missing data.
     """
     requested = list(arrays)
-    folders = {array.spec.name.rpartition("/")[0] for array in requested} - {""}
+    folders = {array.spec.name.rpartition("/")[0] for array in requested}
 
     async def create_all() -> list[AsyncArray]:
         # Each write mostly waits for storage. Folders come first, because all their arrays need them.
-        await asyncio.gather(*(_create_folder(group, folder) for folder in folders))
-        return await asyncio.gather(*(_create_array(group, array) for array in requested))
+        found = await asyncio.gather(*(_prepare_folder(group, folder) for folder in folders))
+        present = set().union(*found)
+        return await asyncio.gather(*(_create_array(group, array, array.spec.name in present) for array in requested))
 
     return [zarr.Array(created) for created in run(create_all())]
 
 
-async def _create_folder(group: zarr.Group, name: str) -> None:
-    if await (group.store_path / name / "zarr.json").get() is None:
-        await create_group(store=group.store_path / name, zarr_format=3)
+async def _prepare_folder(group: zarr.Group, folder: str) -> set[str]:
+    """The names of what a folder of the group has; a missing folder is created."""
+    path = group.store_path / folder
+    names = {name async for name in path.store.list_dir(path.path)}
+    if folder and "zarr.json" not in names:
+        await create_group(store=path, zarr_format=3)
+    return {f"{folder}/{name}".lstrip("/") for name in names}
 
 
-async def _create_array(group: zarr.Group, new: NewArray) -> AsyncArray:
+async def _create_array(group: zarr.Group, new: NewArray, is_present: bool) -> AsyncArray:
     """Create one array, and write its values.
 
     Zarr creates the metadata in memory: in an object store it would take about ten requests.
@@ -219,7 +224,7 @@ async def _create_array(group: zarr.Group, new: NewArray) -> AsyncArray:
         attributes={"quantities": list(QUANTITIES)} if "quantity" in new.spec.dimensions else {},
         compressors=[Crc32cCodec()],
     )
-    if not await path.store.is_empty(path.path):
+    if is_present:
         await path.store.delete_dir(path.path)
     for key, content in described.metadata.to_buffer_dict(default_buffer_prototype()).items():
         await (path / key).set(content)

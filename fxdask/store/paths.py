@@ -68,8 +68,10 @@ def object_store(url: str) -> FsspecStore:
 
     Listings are not cached, because other processes write into the same store.
     """
+    # s3fs asks for the size of every file before it reads it, unless it may read only one part at a time.
+    options = FRESH | ({"max_concurrency": 1} if url.startswith(("s3://", "s3a://")) else {})
     with _url_errors(url):
-        return FsspecStore.from_url(url, storage_options=FRESH)
+        return FsspecStore.from_url(url, storage_options=options)
 
 
 def files_at(url: str) -> tuple[Any, str]:

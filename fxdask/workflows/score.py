@@ -100,7 +100,7 @@ class BatchScores:
         return (self.n_samples - self.n_resumed) / self.seconds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScoreOptions:
     """Options of a scoring; ``likelihood``, ``as_table`` and ``ids`` change what is written."""
 

@@ -113,7 +113,7 @@ class FitSettings:
         check_whole_number("n_selected", self.n_selected)
         if not (isinstance(self.pool_size, str) and self.pool_size == AUTOMATIC):
             check_whole_number("pool_size", self.pool_size, also='"auto"')
-            if self.pool_size < self.n_selected:  # type: ignore[operator]
+            if self.selection == "joint" and self.pool_size < self.n_selected:  # type: ignore[operator]
                 raise InvalidInputError(
                     f"pool_size is {self.pool_size} but {self.n_selected} nodes of each class are to be selected; "
                     f"set pool_size to {self.n_selected} or more"

@@ -29,6 +29,8 @@ from .object_storage import Proxy, files, free_port, s3_server
 
 # Few nodes and blocks, because every file of a store is a request, which takes the server some ten milliseconds.
 NETWORK = {"n_nodes": 60, "n_selected": 1, "nodes_per_block": 20, "keep_projections": "all"}
+# The rule with the fewest arrays, where it does not matter which ones a store has.
+PLAIN = NETWORK | {"combine": "sum", "keep_projections": "selected"}
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +59,12 @@ def local(data):
     clf = FisherNetworkClassifier(**NETWORK, store=folder / "model.zarr").fit(X, y)
     fxdask.batch_score(clf, folder / "X.zarr", folder / "scored.zarr")
     return clf
+
+
+@pytest.fixture(scope="module")
+def plain(data):
+    folder, X, y = data
+    return FisherNetworkClassifier(**PLAIN, store=folder / "plain.zarr").fit(X, y)
 
 
 @pytest.fixture
@@ -141,9 +149,9 @@ def test_an_interrupted_scoring_is_resumed(bucket, local, monkeypatch):
     assert contents(f"{bucket}/scored.zarr") == whole
 
 
-def test_missing_and_damaged_files_are_named(bucket, local, pytestconfig):
+def test_missing_and_damaged_files_are_named(bucket, plain, pytestconfig):
     storage = files()
-    storage.put(local.store_, "bucket/folder/model.zarr", recursive=True)
+    storage.put(plain.store_, "bucket/folder/model.zarr", recursive=True)
     others = ("statistics/c/0/0/1",) if pytestconfig.getoption("--full") else ()
     for name in ("selected/weights/c/0/0", "selected/weights/zarr.json", *others):
         path = f"bucket/folder/model.zarr/{name}"
@@ -159,11 +167,11 @@ def test_missing_and_damaged_files_are_named(bucket, local, pytestconfig):
     assert not verify_store(f"{bucket}/model.zarr").damaged
 
 
-def test_overwrite_replaces_models_but_no_other_files(bucket, data, local):
+def test_overwrite_replaces_models_but_no_other_files(bucket, data, plain):
     store = f"{bucket}/model.zarr"
     X, y = data[1:]
-    fewer = NETWORK | {"n_nodes": 50}
-    files().put(local.store_, "bucket/folder/model.zarr", recursive=True)
+    fewer = PLAIN | {"n_nodes": 50}
+    files().put(plain.store_, "bucket/folder/model.zarr", recursive=True)
     with pytest.raises(StoreExistsError, match="n_nodes=60 instead of 50; choose another path"):
         FisherNetworkClassifier(**fewer, store=store).fit(X, y)
     files().pipe("bucket/folder/model.zarr/precious.txt", b"mine")
@@ -250,8 +258,8 @@ def test_a_late_chunk_of_another_job_is_refused(bucket, local, monkeypatch):
 
 def test_the_command_line_accepts_urls(bucket, data, local, server):
     files().put(str(data[0] / "y.npy"), "bucket/folder/y.npy")
-    words = ["fit", f"{bucket}/X.npy", f"{bucket}/y.npy", f"{bucket}/model.zarr", "--nodes", "60", "--selected", "1"]
-    run = run_here(data[0], *words)
+    words = ["fit", f"{bucket}/X.npy", f"{bucket}/y.npy", f"{bucket}/model.zarr", "--nodes", 60, "--selected", 1]
+    run = run_here(data[0], *words, "--combine", "sum")
     assert run.returncode == 0, run.stderr
     assert np.array_equal(fxdask.load(f"{bucket}/model.zarr").divergences_, local.divergences_)
 

@@ -22,6 +22,7 @@ from fxdask.errors import FewUsableNodesWarning, ZeroSpreadWarning
 SELECTIONS = ["top", "joint"]
 
 
+@pytest.mark.full
 @parametrize_with_checks([FisherNetworkClassifier(n_nodes=300, n_selected=5, selection="joint")])
 def test_scikit_learn_conventions(estimator, check):
     """All checks run; none is marked as an expected failure. The joint rule alone is checked as the default."""

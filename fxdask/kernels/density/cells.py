@@ -104,7 +104,7 @@ class Density:
         return None if self.wide is None else self.wide.in_units(self.origin, self.bandwidth)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TableCells:
     """The cells of one density."""
 
@@ -144,11 +144,11 @@ def table_cells(densities: Sequence[Density]) -> list[TableCells]:
     parts = [slice(*ends) for ends in pairwise(np.searchsorted(kept, edges).tolist())]
     return [
         TableCells(
-            of_density.first,
-            of_density.cells[kept[some] - first_cell],
-            cubics[some],
-            max(float(error[kept[some]].max(initial=0.0)), TAIL_ERROR),
-            float(score_error[some].max(initial=0.0)),
+            first=of_density.first,
+            cells=of_density.cells[kept[some] - first_cell],
+            cubics=cubics[some],
+            error=max(float(error[kept[some]].max(initial=0.0)), TAIL_ERROR),
+            score_error=float(score_error[some].max(initial=0.0)),
         )
         for of_density, first_cell, some in zip(grids, edges[:-1], parts, strict=True)
     ]
@@ -187,7 +187,7 @@ def _covered_cells(positions: NDArray[np.float64]) -> tuple[int, NDArray[np.intp
     return first, cells
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Sums:
     """The covered cells of a density, and (cell, power) sums at their nodes and at the nodes before and after."""
 
@@ -202,14 +202,15 @@ def _sums_around(density: Density) -> _Sums:
     """The sums of d^j exp(-d^2 / 2) over the samples of a density, at the nodes of its cells and around them."""
     first, cells = _covered_cells(density.positions)
     if not len(cells) or (density.wide is not None and len(density.ascending) <= FEWEST_TABULATED):
-        return _Sums(first, cells[:0], *np.empty((3, 0, ORDER + 1)))
+        none = np.empty((0, ORDER + 1))
+        return _Sums(first=first, cells=cells[:0], at=none, before=none, after=none)
     nodes = cells + first
     lowest, highest = int(nodes[0]) - 1, int(nodes[-1]) + 1
     grid = _node_sums(density.positions, lowest, highest)
     if density.wide_in_bandwidths is not None:
         grid += density.wide_in_bandwidths.kernel_sums(STEP * np.arange(lowest, highest + 1, dtype=np.float64), ORDER)
     at = nodes - lowest
-    return _Sums(first, cells, grid[at], grid[at - 1], grid[at + 1])
+    return _Sums(first=first, cells=cells, at=grid[at], before=grid[at - 1], after=grid[at + 1])
 
 
 def _cell_values(

@@ -46,7 +46,7 @@ FAR = 9.0
 INTEGRALS = np.array([[475, 1427, -798, 482, -173, 27], [-27, 637, 1022, -258, 77, -11], [11, -93, 802, 802, -93, 11]])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CellBounds:
     """(cell,) bounds on the error of L = ln g at the points, on its derivatives, and on ``g^(6) / g``."""
 
@@ -59,7 +59,7 @@ class CellBounds:
 
     def take(self, cells: NDArray[np.intp]) -> CellBounds:
         """These cells only."""
-        return CellBounds(*(getattr(self, field.name)[cells] for field in fields(self)))
+        return CellBounds(**{field.name: getattr(self, field.name)[cells] for field in fields(self)})
 
 
 @dataclass(frozen=True)
