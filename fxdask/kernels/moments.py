@@ -27,7 +27,20 @@ from fxdask.kernels.projection import ColumnValues
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import SPREAD_SOURCES, ZERO, ClassStatistics
 
-__all__ = ["UNIT", "Exact", "Moments", "class_moments", "merge_moments", "moment_statistics"]
+__all__ = [
+    "SEGMENT",
+    "SQUARE_GRIDS",
+    "SUM_GRIDS",
+    "UNIT",
+    "Exact",
+    "Moments",
+    "class_moments",
+    "exact_sums",
+    "grids_of",
+    "merge_moments",
+    "moment_statistics",
+    "sum_in_units",
+]
 
 UNIT = 149
 """A sum is a whole number of 2^-UNIT, a sum of squares one of 2^-(2 UNIT)."""
@@ -117,22 +130,22 @@ def _put(result: Moments, k: int, rows: slice, values: NDArray[np.float32]) -> N
     # Adding 0.0 turns -0.0 into 0.0, because it is arbitrary which of several zeros is the lowest value.
     result.lowest[k, rows], result.highest[k, rows] = lowest + np.float32(0), highest + np.float32(0)
     bounds = np.where(lowest <= highest, np.maximum(np.abs(lowest), np.abs(highest)), 0).astype(np.float64)
-    exponents = np.hstack([_grids(bounds, SUM_GRIDS), _grids(bounds**2, SQUARE_GRIDS)])
+    exponents = np.hstack([grids_of(bounds, SUM_GRIDS), grids_of(bounds**2, SQUARE_GRIDS)])
     anchors, per_grid = np.ldexp(1.5, exponents + 52), np.ldexp(1.0, -exponents)
     for start in range(0, values.shape[1], MOST_VALUES):
         piece = values[:, start : start + MOST_VALUES]
         multiples = np.zeros(exponents.shape, np.int64)
         inexact = np.zeros(len(values), bool)
         _compiled_add_multiples()(piece, anchors, per_grid, multiples, inexact)
-        sums = _in_units(multiples[:, :SUM_GRIDS], exponents[:, :SUM_GRIDS] + UNIT)
-        squares = _in_units(multiples[:, SUM_GRIDS:], exponents[:, SUM_GRIDS:] + 2 * UNIT)
+        sums = sum_in_units(multiples[:, :SUM_GRIDS], exponents[:, :SUM_GRIDS] + UNIT)
+        squares = sum_in_units(multiples[:, SUM_GRIDS:], exponents[:, SUM_GRIDS:] + 2 * UNIT)
         for row in np.flatnonzero(inexact).tolist():
-            sums[row], squares[row] = _sums_by_integers(piece[row])
+            sums[row], squares[row] = exact_sums(piece[row])
         result.sums[k, rows] += sums
         result.squares[k, rows] += squares
 
 
-def _grids(bounds: NDArray[np.float64], n_grids: int) -> NDArray[np.int64]:
+def grids_of(bounds: NDArray[np.float64], n_grids: int) -> NDArray[np.int64]:
     """(row,) largest absolute term -> (row, grid) exponents of the spacings of the grids, coarse first."""
     found = []
     for _ in range(n_grids):
@@ -142,13 +155,13 @@ def _grids(bounds: NDArray[np.float64], n_grids: int) -> NDArray[np.int64]:
     return np.stack(found, axis=1)
 
 
-def _in_units(multiples: NDArray[np.int64], exponents: NDArray[np.int64]) -> Exact:
+def sum_in_units(multiples: NDArray[np.int64], exponents: NDArray[np.int64]) -> Exact:
     """(row, grid) multiples of 2^exponent -> (row,) their exact sums, which are whole numbers."""
     left, right = np.maximum(exponents, 0).astype(object), np.maximum(-exponents, 0).astype(object)
     return ((multiples.astype(object) << left) >> right).sum(axis=1)
 
 
-def _sums_by_integers(values: NDArray[np.float32]) -> tuple[int, int]:
+def exact_sums(values: NDArray[np.float32]) -> tuple[int, int]:
     """(value,) values -> exact sum and sum of squares in units, from the sums of all values of one exponent."""
     mantissa, exponent = np.frexp(values.astype(np.float64))
     digits = np.ldexp(mantissa, FLOAT32_DIGITS).astype(np.int64)

@@ -9,18 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import NotFiniteError
-from fxdask.kernels.features import ClassOrder, scatter_rows
-from fxdask.kernels.moments import Moments, class_moments, merge_moments
-from fxdask.kernels.projection import ColumnValues
-from fxdask.sizes import row_ranges
+from fxdask.kernels.moments import Moments, merge_moments
+from fxdask.kernels.row_moments import moments_of_rows
 from fxdask.store.sources import Source
-from fxdask.tasks.cache import job_cache
 from fxdask.tasks.rank import RankJob, read_rows
 from fxdask.tasks.telemetry import TaskCounters, WorkerStats, merge_worker_stats, this_worker
 
 __all__ = ["RangeMoments", "add_range_moments", "range_moments"]
-
-FEATURES_AT_A_TIME = 64
 
 
 @dataclass(frozen=True)
@@ -46,14 +41,7 @@ def range_moments(
 ) -> RangeMoments:
     """One range of raw samples, rows in it to return -> its moments; ``given`` if the samples are the range alone."""
     rows, start = read_rows(job, samples, index, given=given)
-    order = ClassOrder.of(job.codes[start : start + len(rows)], job.n_classes)
-    scratch, parts = job_cache(job).scratch, []
-    for first, last in row_ranges(rows.shape[1], FEATURES_AT_A_TIME):
-        columns = scratch("values", (last - first, len(rows)))
-        scatter_rows(rows[:, first:last], order.positions, columns)
-        with np.errstate(all="ignore"):  # infinity is refused below
-            parts.append(class_moments(ColumnValues(columns, [[run] for run in order.slices]), scratch))
-    moments = Moments.joined(parts)
+    moments = moments_of_rows(rows, job.codes[start : start + len(rows)], job.n_classes)
     has_values = moments.counts > 0
     if (has_values & (np.isinf(moments.lowest) | np.isinf(moments.highest))).any():
         sample, feature = np.argwhere(np.isinf(rows))[0]

@@ -197,7 +197,7 @@ def _work(plan: RankPlan) -> tuple[int, int, str]:
 
 
 def _run_by_rows(ranking: RankRequest, store: RankingStore | None) -> RankedFeatures:
-    """Add up the moments of all features in one pass over the rows; curves are those of some samples."""
+    """Add up the moments of all features in one pass over the rows; curves of copied samples are those of some."""
     job, codes = ranking.job, ranking.data.codes
     probed = probed_samples(len(codes))
     log.info("ranking %d features in one pass over %d ranges", job.plan.size.n_features, job.plan.n_ranges)
@@ -209,10 +209,14 @@ def _run_by_rows(ranking: RankRequest, store: RankingStore | None) -> RankedFeat
             store.write_block(block, results[:, block.start : block.stop])
     found = _assembled(ranking, results, _relief(ranking, results, store))
     if ranking.options.draws_curves:
-        probes = np.concatenate([summed.probes[index] for index in sorted(summed.probes)])
-        classes = [probes[codes[probed] == k] for k in range(job.n_classes)]
         shown = _best(found)
-        curves = np.array([class_curves([rows[:, feature] for rows in classes]) for feature in shown.tolist()])
+        if ranking.reads_where_it_is:
+            _, columns = _columns(ranking, store)
+            curves = graphs.draw_curves(job, columns, shown)
+        else:
+            probes = np.concatenate([summed.probes[index] for index in sorted(summed.probes)])
+            classes = [probes[codes[probed] == k] for k in range(job.n_classes)]
+            curves = np.array([class_curves([rows[:, feature] for rows in classes]) for feature in shown.tolist()])
         found = _with_curves(found, shown, curves, store)
     return replace(found, info=_info(ranking, RankParts({}, summed.workers, 0)))
 

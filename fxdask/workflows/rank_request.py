@@ -82,7 +82,7 @@ def planned_request(settings: RankSettings, data: TrainingData, options: RankOpt
     extra = LIBRARY_BYTES + (samples.n_bytes if is_broadcast else 0)
     resources = measured_resources(options.memory_limit, extra_baseline=extra, local=is_local)
     job, size = _unplanned(settings, data, options)
-    by_rows = not (is_local or is_broadcast) and _needs_one_pass(job, samples.dtype, options)
+    by_rows = not is_broadcast and _needs_one_pass(job, samples.dtype, options)
     where_it_is, plan = is_local or is_broadcast, None
     if not by_rows:
         groups = row_groups(handle) if isinstance(handle, ParquetAddress) else []

@@ -1,0 +1,155 @@
+"""Exact moments of all features from rows as they are stored, without a transposed copy.
+
+The method is that of :mod:`fxdask.kernels.moments`. Here the grids of a feature are the same for all
+classes, so that one look at the range of a feature is enough, and neighbouring features are added side
+by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fxdask.kernels.moments import SEGMENT, SQUARE_GRIDS, SUM_GRIDS, UNIT, Moments, exact_sums, grids_of, sum_in_units
+
+__all__ = ["moments_of_rows"]
+
+N_LANES = 64
+ROWS_PER_TILE = 64
+N_GRIDS = SUM_GRIDS + SQUARE_GRIDS
+REST, MISSING, LOWEST, HIGHEST = range(N_GRIDS, N_GRIDS + 4)
+N_FIELDS = N_GRIDS + 4
+
+
+def moments_of_rows(rows: NDArray, codes: NDArray[np.integer], n_classes: int) -> Moments:
+    """(sample, feature) values of a type that float32 represents, (sample,) class codes -> (class, feature) moments.
+
+    NaN counts as missing. With infinite values the sums are undefined, but ``lowest`` and ``highest`` are infinite.
+    """
+    rows = np.ascontiguousarray(rows)
+    if rows.dtype.kind == "b" or rows.dtype == np.float16 or not rows.dtype.isnative:
+        rows = rows.astype(np.float32)
+    with np.errstate(all="ignore"):
+        return _moments(rows, codes.astype(np.uintp), n_classes)
+
+
+def _moments(rows: NDArray, codes: NDArray[np.uintp], n_classes: int) -> Moments:
+    n_features = rows.shape[1]
+    bounds = _largest(rows)
+    exponents = np.hstack([grids_of(bounds, SUM_GRIDS), grids_of(bounds**2, SQUARE_GRIDS)])
+    anchors, per_grid = _in_lanes(np.ldexp(1.5, exponents + 52)), _in_lanes(np.ldexp(1.0, -exponents))
+    n_blocks = len(anchors)
+    whole, rest = n_features // N_LANES, n_features % N_LANES
+    # The last features are copied into a block of full width, because the loop has a fixed number of lanes.
+    tail = np.zeros((len(rows) if rest else 0, N_LANES), rows.dtype)
+    tail[:, :rest] = rows[: len(tail), whole * N_LANES :]
+    multiples = np.zeros((n_blocks, n_classes, N_GRIDS, N_LANES), np.int64)
+    fields = np.zeros((n_blocks, n_classes, N_FIELDS, N_LANES))
+    fields[:, :, LOWEST], fields[:, :, HIGHEST] = np.inf, -np.inf
+    inexact = np.zeros((n_blocks, n_classes, N_LANES), bool)
+    flat_anchors = anchors.reshape(n_blocks, N_GRIDS * N_LANES)
+    flat_fields = fields.reshape(n_blocks, n_classes, N_FIELDS * N_LANES)
+    for start in range(0, len(rows), SEGMENT):
+        part = slice(start, start + SEGMENT)
+        for values, blocks in ((rows, slice(whole)), (tail, slice(whole, n_blocks))):
+            _compiled()(values[part], codes[part], flat_anchors[blocks], flat_fields[blocks])
+        multiples += (fields[:, :, :N_GRIDS] * per_grid[:, None]).astype(np.int64)
+        inexact |= fields[:, :, REST] != 0
+        fields[:, :, : REST + 1] = 0.0
+    found = _joined(fields, codes, n_classes, n_features)
+    by_class = multiples.transpose(1, 0, 3, 2).reshape(n_classes, -1, N_GRIDS)[:, :n_features]
+    for k in range(n_classes):
+        found.sums[k] = sum_in_units(by_class[k, :, :SUM_GRIDS], exponents[:, :SUM_GRIDS] + UNIT)
+        found.squares[k] = sum_in_units(by_class[k, :, SUM_GRIDS:], exponents[:, SUM_GRIDS:] + 2 * UNIT)
+        for feature in np.flatnonzero(_features(inexact[:, k], n_features)).tolist():
+            values = rows[codes == k, feature].astype(np.float32)
+            found.sums[k, feature], found.squares[k, feature] = exact_sums(np.where(np.isfinite(values), values, 0))
+    return found
+
+
+def _largest(rows: NDArray) -> NDArray[np.float64]:
+    """(feature,) largest absolute value that is not NaN; 0 if there is none."""
+    lowest, highest = rows.min(axis=0, initial=0).astype(np.float64), rows.max(axis=0, initial=0).astype(np.float64)
+    for feature in np.flatnonzero(np.isnan(lowest)).tolist():
+        present = rows[:, feature][~np.isnan(rows[:, feature])]
+        lowest[feature], highest[feature] = present.min(initial=0), present.max(initial=0)
+    return np.maximum(-lowest, highest)
+
+
+def _in_lanes(of_grids: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(feature, grid) numbers -> (block, grid, lane), the last block filled up with ones."""
+    n_features, n_grids = of_grids.shape
+    padded = np.ones((-(-n_features // N_LANES) * N_LANES, n_grids))
+    padded[:n_features] = of_grids
+    return np.ascontiguousarray(padded.reshape(-1, N_LANES, n_grids).transpose(0, 2, 1))
+
+
+def _features(of_lanes: NDArray, n_features: int) -> NDArray:
+    """(block, lane) numbers -> (feature,) without those that fill up the last block."""
+    return of_lanes.reshape(-1)[:n_features]
+
+
+def _joined(fields: NDArray[np.float64], codes: NDArray[np.uintp], n_classes: int, n_features: int) -> Moments:
+    """Counts and ranges of all classes, with sums of zero."""
+
+    def field(index: int) -> NDArray[np.float64]:
+        return np.stack([_features(fields[:, k, index], n_features) for k in range(n_classes)])
+
+    counts = np.bincount(codes.astype(np.intp), minlength=n_classes)[:, None] - field(MISSING).astype(np.int64)
+    zeros = np.zeros(counts.shape, np.int64).astype(object)
+    return Moments(
+        counts=counts,
+        sums=zeros,
+        squares=zeros.copy(),
+        # Adding 0.0 turns -0.0 into 0.0, because it is arbitrary which of several zeros is the lowest value.
+        lowest=field(LOWEST).astype(np.float32) + np.float32(0),
+        highest=field(HIGHEST).astype(np.float32) + np.float32(0),
+    )
+
+
+def _add_rows(
+    rows: NDArray, codes: NDArray[np.uintp], anchors: NDArray[np.float64], fields: NDArray[np.float64]
+) -> None:
+    """(sample, feature) values, (block, grid x lane) anchors: add to the (block, class, field x lane) fields.
+
+    A tile of rows stays in the CPU cache while all blocks of features are added. The fields of a class are
+    one array with fixed offsets, so the compiler sees that they do not overlap and adds several lanes at once.
+    """
+    for first in range(0, len(rows), ROWS_PER_TILE):
+        for block in range(len(fields)):
+            anchor, start = anchors[block], block * N_LANES
+            for sample in range(first, min(first + ROWS_PER_TILE, len(rows))):
+                row, own = rows[sample, start : start + N_LANES], fields[block, codes[sample]]
+                for lane in range(N_LANES):
+                    read = np.float64(row[lane])
+                    x = 0.0 if np.isnan(read) else read
+                    own[6 * N_LANES + lane] += 1.0 if np.isnan(read) else 0.0
+                    low, high = own[7 * N_LANES + lane], own[8 * N_LANES + lane]
+                    own[7 * N_LANES + lane] = read if read < low else low
+                    own[8 * N_LANES + lane] = read if read > high else high
+                    multiple = (x + anchor[lane]) - anchor[lane]
+                    own[lane] += multiple
+                    left = x - multiple
+                    multiple = (left + anchor[N_LANES + lane]) - anchor[N_LANES + lane]
+                    own[N_LANES + lane] += multiple
+                    rest = abs(left - multiple)
+                    left = x * x
+                    multiple = (left + anchor[2 * N_LANES + lane]) - anchor[2 * N_LANES + lane]
+                    own[2 * N_LANES + lane] += multiple
+                    left -= multiple
+                    multiple = (left + anchor[3 * N_LANES + lane]) - anchor[3 * N_LANES + lane]
+                    own[3 * N_LANES + lane] += multiple
+                    left -= multiple
+                    multiple = (left + anchor[4 * N_LANES + lane]) - anchor[4 * N_LANES + lane]
+                    own[4 * N_LANES + lane] += multiple
+                    own[5 * N_LANES + lane] += rest + abs(left - multiple)
+
+
+@cache
+def _compiled() -> Callable[..., None]:
+    """The loop compiled to machine code on first use."""
+    return import_module("numba").njit(nogil=True, cache=True)(_add_rows)
