@@ -23,6 +23,8 @@ ROWS_PER_TILE = 64
 N_GRIDS = SUM_GRIDS + SQUARE_GRIDS
 REST, MISSING, LOWEST, HIGHEST = range(N_GRIDS, N_GRIDS + 4)
 N_FIELDS = N_GRIDS + 4
+ALL_BUT_SIGN = np.uint32(2**31 - 1)
+INFINITY_BITS = np.float32(np.inf).view(np.uint32)
 
 
 def moments_of_rows(rows: NDArray, codes: NDArray[np.integer], n_classes: int) -> Moments:
@@ -56,7 +58,7 @@ def _moments(rows: NDArray, codes: NDArray[np.uintp], n_classes: int) -> Moments
     for start in range(0, len(rows), SEGMENT):
         part = slice(start, start + SEGMENT)
         for values, blocks in ((rows, slice(whole)), (tail, slice(whole, n_blocks))):
-            _compiled()(values[part], codes[part], flat_anchors[blocks], flat_fields[blocks])
+            _compiled()[1](values[part], codes[part], flat_anchors[blocks], flat_fields[blocks])
         multiples += (fields[:, :, :N_GRIDS] * per_grid[:, None]).astype(np.int64)
         inexact |= fields[:, :, REST] != 0
         fields[:, :, : REST + 1] = 0.0
@@ -73,6 +75,12 @@ def _moments(rows: NDArray, codes: NDArray[np.uintp], n_classes: int) -> Moments
 
 def _largest(rows: NDArray) -> NDArray[np.float64]:
     """(feature,) largest absolute value that is not NaN; 0 if there is none."""
+    if rows.dtype == np.float32:
+        # Without their sign, the bits of float32 have the order of the values, and NaN comes after infinity.
+        bits = np.zeros(rows.shape[1], np.uint32)
+        _compiled()[0](rows.view(np.uint32), bits)
+        if bits.max(initial=0) <= INFINITY_BITS:
+            return bits.view(np.float32).astype(np.float64)
     lowest, highest = rows.min(axis=0, initial=0).astype(np.float64), rows.max(axis=0, initial=0).astype(np.float64)
     for feature in np.flatnonzero(np.isnan(lowest)).tolist():
         present = rows[:, feature][~np.isnan(rows[:, feature])]
@@ -109,6 +117,14 @@ def _joined(fields: NDArray[np.float64], codes: NDArray[np.uintp], n_classes: in
         lowest=field(LOWEST).astype(np.float32) + np.float32(0),
         highest=field(HIGHEST).astype(np.float32) + np.float32(0),
     )
+
+
+def _largest_bits(rows: NDArray[np.uint32], largest: NDArray[np.uint32]) -> None:
+    """(sample, feature) bits of float32: raise the (feature,) largest ones without their sign."""
+    for sample in range(len(rows)):
+        row = rows[sample]
+        for feature in range(len(largest)):
+            largest[feature] = max(largest[feature], row[feature] & ALL_BUT_SIGN)
 
 
 def _add_rows(
@@ -150,6 +166,7 @@ def _add_rows(
 
 
 @cache
-def _compiled() -> Callable[..., None]:
-    """The loop compiled to machine code on first use."""
-    return import_module("numba").njit(nogil=True, cache=True)(_add_rows)
+def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
+    """Both loops compiled to machine code on first use."""
+    njit = import_module("numba").njit(nogil=True, cache=True)
+    return njit(_largest_bits), njit(_add_rows)

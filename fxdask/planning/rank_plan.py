@@ -21,6 +21,8 @@ from fxdask.sizes import (
 __all__ = ["RankPlan", "RankSize", "ReliefPlan", "RowFacts", "plan_ranking", "plan_relief", "with_blocks_of"]
 
 BYTES_PER_BLOCK = 64 * MIB
+# Every block opens all row groups of Parquet, so blocks are fewer there.
+BYTES_PER_DECODED_BLOCK = 128 * MIB
 BYTES_PER_RANGE = 64 * MIB
 FEWEST_FEATURES = 16
 BLOCKS_PER_THREAD = 4
@@ -210,7 +212,8 @@ class RankPlan:
 
 def plan_ranking(size: RankSize, rows: RowFacts | None = None, resources: Resources | None = None) -> RankPlan:
     """Choose blocks of features, and ranges of rows if the samples must be copied, that fit into memory."""
-    wanted = max(1, BYTES_PER_BLOCK // (size.gathered_itemsize * size.n_samples))
+    block_bytes = BYTES_PER_DECODED_BLOCK if size.piece_rows else BYTES_PER_BLOCK
+    wanted = max(1, block_bytes // (size.gathered_itemsize * size.n_samples))
     shared = _features_of_a_task(size, resources)
     plan = RankPlan(size=size, features_per_block=min(wanted, shared), rows=rows, resources=resources)
     if rows is not None:

@@ -155,7 +155,9 @@ def stage_range(job: RankJob, samples: Source, index: int, given: bool = False) 
     assert store is not None, "only a job with a store copies samples"
     if store.has_range(index):
         return
-    rows, _ = read_rows(job, samples, index, given=given)
+    rows, start = read_rows(job, samples, index, given=given)
+    if not job.omits_missing:
+        checked_rows(rows, start)
     positions = np.arange(len(rows), dtype=np.uintp)
     chunks = []
     for block in map(job.plan.block, range(job.plan.n_blocks)):
@@ -170,15 +172,13 @@ def stage_range(job: RankJob, samples: Source, index: int, given: bool = False) 
 
 
 def read_rows(job: RankJob, samples: Source, index: int, *, given: bool) -> tuple[NDArray, int]:
-    """One range of raw samples, and the number of its first one; NaN and infinity are refused unless NaN is omitted."""
+    """One range of raw samples, and the number of its first one."""
     start, stop = job.plan.row_range(index)
     rows = read_range(samples, start, None if given else stop)
     if rows.shape != (stop - start, job.plan.size.n_features):
         raise InvalidInputError(
             f"X has changed: samples {start} to {stop} have shape {rows.shape}; rank it again while it does not change"
         )
-    if not job.omits_missing:
-        checked_rows(rows, start)
     return rows, start
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fxdask.errors import NotFiniteError
 from fxdask.kernels.moments import Moments, merge_moments
+from fxdask.kernels.preprocessing import checked_rows
 from fxdask.kernels.row_moments import moments_of_rows
 from fxdask.store.sources import Source
 from fxdask.tasks.rank import RankJob, read_rows
@@ -42,6 +43,8 @@ def range_moments(
     """One range of raw samples, rows in it to return -> its moments; ``given`` if the samples are the range alone."""
     rows, start = read_rows(job, samples, index, given=given)
     moments = moments_of_rows(rows, job.codes[start : start + len(rows)], job.n_classes)
+    if not job.omits_missing and moments.counts.sum() < rows.size:
+        checked_rows(rows, start)
     has_values = moments.counts > 0
     if (has_values & (np.isinf(moments.lowest) | np.isinf(moments.highest))).any():
         sample, feature = np.argwhere(np.isinf(rows))[0]
