@@ -19,6 +19,7 @@ from fxdask.cli.options import (
     statistics_options,
 )
 from fxdask.cli.output import print_result
+from fxdask.estimators.ranking import check_table_path
 from fxdask.reporting.page import check_report_path
 from fxdask.reporting.ranking_page import GENERATOR
 from fxdask.store.parquet import arrow, is_parquet_name
@@ -100,8 +101,10 @@ def _writer(out: str) -> Any:
     """The method that writes a table of this name; checked before any work."""
     if is_parquet_name(out):
         arrow()
+        check_table_path(out)
         return Ranking.to_parquet
     if Path(out).suffix.lower() == ".csv":
+        check_table_path(out)
         return Ranking.to_csv
     raise click.UsageError(f"--out {out} is neither .parquet nor .csv; choose a name with one of these endings")
 

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fxdask.errors import InvalidInputError
+from fxdask.errors import InvalidInputError, StoreExistsError
 from fxdask.estimators.parameters import checked_rank_settings
 from fxdask.execution.resources import checked_limit
 from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.reporting.ranking_page import report_ranking
-from fxdask.store.files import write_atomically
-from fxdask.store.parquet import arrow
+from fxdask.store.files import check_file_path, write_atomically
+from fxdask.store.parquet import arrow, is_parquet_name
 from fxdask.store.paths import store_url
 from fxdask.workflows.data import as_labels, as_samples, encode_labels
 from fxdask.workflows.model import TrainingData
@@ -28,8 +28,9 @@ from fxdask.workflows.rank_request import RankOptions
 from fxdask.workflows.ranked import RankedFeatures
 from fxdask.workflows.tables import numeric_columns, with_label_column
 
-__all__ = ["Ranking", "rank_features"]
+__all__ = ["Ranking", "check_table_path", "rank_features"]
 
+BYTES_OF_HEAD = 2000
 DEFAULT_CRITERIA = ("extended_fisher", "fisher", "pearson", "kolmogorov_smirnov")
 
 
@@ -93,31 +94,33 @@ class Ranking(RankedFeatures):
         return pandas.DataFrame(self.table())
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write the table of :meth:`to_frame` as one Parquet file; an earlier file is replaced.
+        """Write the table of :meth:`to_frame` as one Parquet file.
 
         Parameters
         ----------
         path : path
+            The table; that of an earlier ranking is replaced, any other file is refused.
         """
-        package, path = arrow(), Path(path)
+        package, path = arrow(), check_table_path(path)
         table = package.table({name: _plain(values) for name, values in self.table().items()})
         with package.BufferOutputStream() as stream:
             package.parquet.write_table(table, stream)
             write_atomically(path, stream.getvalue().to_pybytes())
 
     def to_csv(self, path: str | Path) -> None:
-        """Write the table of :meth:`to_frame` as comma-separated values; an earlier file is replaced.
+        """Write the table of :meth:`to_frame` as comma-separated values.
 
         Parameters
         ----------
         path : path
+            The table; that of an earlier ranking is replaced, any other file is refused.
         """
-        text = StringIO()
+        path, text = check_table_path(path), StringIO()
         writer = csv.writer(text, lineterminator="\n")
         columns = self.table()
         writer.writerow(columns)
         writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
-        write_atomically(Path(path), text.getvalue())
+        write_atomically(path, text.getvalue())
 
     def to_html(self, path: str | Path) -> None:
         """Write one self-contained page: the best features by each criterion, agreement, densities of the best.
@@ -128,6 +131,34 @@ class Ranking(RankedFeatures):
             The page; an earlier report is replaced, any other file is refused.
         """
         report_ranking(self, path)
+
+
+def check_table_path(path: str | Path) -> Path:
+    """The path of a ranking's table; refused if it cannot be written, or holds anything but such a table."""
+    if not isinstance(path, (str, Path)):
+        raise InvalidInputError(f"path must be the path of a file, not {path!r}")
+    check_file_path(path, "table")
+    path = Path(path)
+    if path.exists() and path.stat().st_size and not _is_table(_heads(path)):
+        raise StoreExistsError(f"{path} exists and is not the table of a ranking; choose another path")
+    return path
+
+
+def _is_table(heads: list[str]) -> bool:
+    """Whether these are the columns of a ranking's table."""
+    return len(heads) > 2 and heads[0] == "feature" and heads[-1] == "missing"
+
+
+def _heads(path: Path) -> list[str]:
+    """The names of a table's columns; none if the file is no table."""
+    if is_parquet_name(path):
+        package = arrow()
+        try:
+            return package.parquet.read_schema(path).names
+        except (package.ArrowException, OSError):
+            return []
+    with path.open("rb") as stream:
+        return stream.readline(BYTES_OF_HEAD).decode("utf-8", "replace").strip().split(",")
 
 
 def _plain(values: NDArray) -> Any:

@@ -285,9 +285,7 @@ class FilterSelector(SelectorMixin, BaseEstimator):
             columns = in_fitted_order(list(X.columns), fitted)
             return X[[columns[feature] for feature in support.tolist()]]
         if isinstance(X, DaskArray):
-            if X.shape[1] != self.n_features_in_:
-                expected = f"FilterSelector is expecting {self.n_features_in_} features as input"
-                raise InvalidInputError(f"X has {X.shape[1]} features, but {expected}")
+            _check_width(X, self.n_features_in_)
             return X[:, support]
         if is_remote(X):
             raise InvalidInputError(
@@ -295,6 +293,35 @@ class FilterSelector(SelectorMixin, BaseEstimator):
                 "such as dask.array.from_zarr(path) or dask.dataframe.read_parquet(path)"
             )
         return super().transform(X)
+
+    def inverse_transform(self, X: Any) -> Any:
+        """Return the selected features to their places, with zeros at all others.
+
+        Parameters
+        ----------
+        X : array, DataFrame, Dask array or DataFrame
+            The selected features, as ``transform`` returns them.
+
+        Returns
+        -------
+        array, or lazy Dask array
+            One column per feature of the X that was fitted.
+        """
+        check_is_fitted(self)
+        if is_dask_frame(X):
+            X = X.to_dask_array()
+        if not isinstance(X, DaskArray):
+            return super().inverse_transform(X)
+        support = self.get_support(indices=True)
+        _check_width(X, len(support))
+        return X.rechunk({1: -1}).map_blocks(
+            _spread_out,
+            support,
+            self.n_features_in_,
+            0,
+            dtype=X.dtype,
+            chunks=(X.chunks[0], (self.n_features_in_,)),
+        )
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self)
@@ -307,6 +334,16 @@ class FilterSelector(SelectorMixin, BaseEstimator):
         tags.target_tags.required = True
         tags.input_tags.allow_nan = self.missing == "omit"
         return tags
+
+
+def _check_width(X: DaskArray, n_features: int) -> None:
+    """Refuse a Dask array that has another number of features."""
+    if X.ndim != 2:
+        raise InvalidInputError(f"X has {X.ndim} dimensions but needs 2 (samples, features); reshape it")
+    if X.shape[1] != n_features:
+        raise InvalidInputError(
+            f"X has {X.shape[1]} features, but FilterSelector is expecting {n_features} features as input"
+        )
 
 
 def _column_names(X: Any) -> tuple[NDArray | None, int]:

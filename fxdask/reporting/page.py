@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import inf, isnan
 from pathlib import Path
 
-from fxdask.errors import InvalidInputError, StoreExistsError, StoreWriteError
-from fxdask.store.files import write_atomically
+from fxdask.errors import StoreExistsError, StoreWriteError
+from fxdask.store.files import check_file_path, write_atomically
 
 __all__ = [
     "Cell",
@@ -94,15 +93,7 @@ def _generator_tag(generator: str) -> str:
 
 def check_report_path(path: Path, generator: str) -> None:
     """Refuse a path that cannot be written, or that holds another file than a report."""
-    folder = path.absolute().parent
-    reasons = {
-        "it is a folder": path.is_dir(),
-        "its folder does not exist": not folder.is_dir(),
-        "its folder is read-only": folder.is_dir() and not os.access(folder, os.W_OK),
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise InvalidInputError(f"no report can be written to {path}: {reason}; choose another path")
+    check_file_path(path, "report")
     if path.exists() and path.stat().st_size:
         with path.open("rb") as stream:
             head = stream.read(BYTES_OF_HEAD)

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["write_atomically"]
+from fxdask.errors import InvalidInputError
+from fxdask.store.paths import is_local
+
+__all__ = ["check_file_path", "write_atomically"]
+
+
+def check_file_path(path: str | Path, what: str) -> None:
+    """Refuse a path at which no file can be written; ``what`` is written there, such as "report"."""
+    folder = Path(path).absolute().parent
+    reasons = {
+        "it is a URL, and only local files are written": not is_local(str(path)),
+        "it is a folder": Path(path).is_dir(),
+        "its folder does not exist": not folder.is_dir(),
+        "its folder is read-only": folder.is_dir() and not os.access(folder, os.W_OK),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise InvalidInputError(f"no {what} can be written to {path}: {reason}; choose another path")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -141,6 +141,8 @@ def _in_memory(X: Any, min_samples: int, name: str) -> NDArray:
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise InvalidInputError(f"{name} has masked values; fill them or remove those samples")
     if is_frame(X):
+        if not len(X.columns):
+            _check_kind((len(X), 0), np.dtype(np.float64), name)
         check_columns(column_types(X), name)
         X = X.to_numpy() if hasattr(X, "get_columns") else X
     # Checked before check_array, whose messages for these cases have many lines.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -119,7 +120,12 @@ def _pandas_column(frame: Any, place: int) -> TableColumn:
 
 
 def _holds_numbers(column: Any) -> bool:
-    """Whether a column of Python objects can be converted to numbers; of a lazy frame's empty column it is unknown."""
+    """Whether a column of Python objects can be converted to numbers; of a lazy frame's empty column it is unknown.
+
+    Text is no number, even if it has digits alone, as in columns whose type is text.
+    """
+    if any(isinstance(value, str) for value in column):
+        return False
     try:
         np.asarray(column, dtype=np.float64)
     except (ValueError, TypeError):
@@ -128,7 +134,8 @@ def _holds_numbers(column: Any) -> bool:
 
 
 def check_columns(columns: Sequence[TableColumn], name: str = "X") -> None:
-    """Refuse columns that do not hold numbers, by their names."""
+    """Refuse columns that do not hold numbers, and columns of one name, by their names."""
+    _check_names(columns, name)
     other = [column for column in columns if column.dtype is None]
     if other:
         found = ", ".join(f"{column.name!r} ({column.type})" for column in other[:MOST_NAMED])
@@ -139,15 +146,27 @@ def check_columns(columns: Sequence[TableColumn], name: str = "X") -> None:
         )
 
 
+def _check_names(columns: Sequence[TableColumn], name: str = "X") -> None:
+    """Refuse columns of one name."""
+    repeated = [column for column, count in Counter(column.name for column in columns).items() if count > 1]
+    if repeated:
+        raise InvalidInputError(f"{name} has several columns of the name {_quoted(repeated)}; give each its own name")
+
+
 def numeric_columns(X: Any) -> Any:
     """X without the columns that do not hold numbers, if it is a table; other data is returned as it is."""
     X = opened(X)
     if isinstance(X, ParquetTable):
-        return X.choose([column.name for column in X.column_types() if column.dtype is not None])
-    if not is_frame(X) and not is_dask_frame(X):
+        types = X.column_types()
+    elif is_frame(X) or is_dask_frame(X):
+        types = column_types(X._meta if is_dask_frame(X) else X)
+    else:
         return X
-    types = column_types(X._meta if is_dask_frame(X) else X)
-    return X[[column.name for column in types if column.dtype is not None]]
+    _check_names(types)
+    numeric = [column.name for column in types if column.dtype is not None]
+    if not numeric:
+        check_columns(types)
+    return X.choose(numeric) if isinstance(X, ParquetTable) else X[numeric]
 
 
 def in_fitted_order(names: Sequence[str], fitted: Sequence[str]) -> list[str]:

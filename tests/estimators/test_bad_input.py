@@ -127,7 +127,10 @@ def test_more_selected_nodes_than_nodes_are_refused():
         ({"nodes_per_block": np.array([5, 6])}, "nodes_per_block must be a whole number"),
         ({"pool_size": np.array([5, 6])}, 'pool_size must be a whole number of at least 1 or "auto", not array'),
         ({"pool_size": "all"}, "pool_size must be a whole number of at least 1 or \"auto\", not 'all'"),
-        ({"pool_size": 2, "n_selected": 3}, "pool_size is 2 but 3 nodes of each class are to be selected"),
+        (
+            {"selection": "joint", "pool_size": 2, "n_selected": 3},
+            "pool_size is 2 but 3 nodes of each class are to be selected",
+        ),
         ({"bandwidth_spread": "x"}, "bandwidth_spread='x' is not known"),
         ({"combine": "mean"}, "'sum', 'scaled', 'log', 'joint'"),
         ({"selection": "best"}, "selection='best' is not known; choose one of 'top', 'joint'"),

@@ -221,6 +221,18 @@ def test_missing_values_are_refused_or_counted(mixed, staged, tmp_path):
         fxdask.rank_features(bad, y, missing="omit")
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [2.0**1021, 2.0**-1040])
+def test_scores_and_curves_do_not_depend_on_the_scale(mixed, tmp_path, scale):
+    X, y = mixed
+    X = np.clip(np.delete(X, 2, axis=1), -7, 7).astype(np.float64)
+    found, expected = (fxdask.rank_features(values, y, ALL) for values in (X * scale, X))
+    for criterion in ALL:
+        np.testing.assert_allclose(found.scores[criterion], expected.scores[criterion], rtol=1e-5, atol=1e-7)
+    assert np.isfinite(found.curves).all()
+    found.to_html(tmp_path / "r.html")
+
+
 def test_plain_moments_are_means_and_standard_deviations(mixed):
     X, y = mixed
     found = fxdask.rank_features(X, y, ["fisher"], location="mean", spread="std", shrink_spread=False)
@@ -313,12 +325,33 @@ def test_the_table_of_a_ranking(mixed, tmp_path):
     found.to_parquet(tmp_path / "r.parquet")
     for read in (pd.read_csv(tmp_path / "r.csv"), pd.read_parquet(tmp_path / "r.parquet")):
         pd.testing.assert_frame_equal(read, frame, check_dtype=False)
+    found.to_csv(tmp_path / "r.csv")  # its own tables are replaced
+    found.to_parquet(tmp_path / "r.parquet")
     accepted = frame["pearson_p_value"] <= found.threshold("pearson", 0.05)
     assert accepted.tolist() == (frame["pearson_p_bh"] <= 0.05).tolist()
     with pytest.raises(InvalidInputError, match="no p-values of 'fisher'; it has those of 'pearson'"):
         found.p_value("fisher")
     with pytest.raises(InvalidInputError, match="must be 'bh' or 'by', not 'holm'"):
         found.threshold("pearson", 0.05, "holm")
+
+
+def test_no_other_file_is_replaced_by_a_table(mixed, tmp_path):
+    X, y = mixed
+    found = fxdask.rank_features(X, y, ["pearson"])
+    pd.DataFrame(X).rename(columns=str).to_parquet(tmp_path / "train.parquet")
+    (tmp_path / "notes.csv").write_text("mine,yours\n1,2\n")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1")
+    for write, name in (
+        (found.to_parquet, "train.parquet"),
+        (found.to_csv, "notes.csv"),
+        (found.to_parquet, "torn.parquet"),
+    ):
+        with pytest.raises(StoreExistsError, match=f"{name} exists and is not the table of a ranking"):
+            write(tmp_path / name)
+    with pytest.raises(InvalidInputError, match="no table can be written to .*: it is a folder"):
+        found.to_csv(tmp_path)
+    with pytest.raises(InvalidInputError, match="must be the path of a file, not 3"):
+        found.to_parquet(3)
 
 
 def test_several_tests_of_a_feature_are_corrected(mixed):

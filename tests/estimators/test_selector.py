@@ -119,6 +119,26 @@ def test_lazy_in_lazy_out(data, tmp_path):
         expected.transform(lazy[:, 1:])
     with pytest.raises(InvalidInputError, match="'f0' is missing"):
         named.transform(partitions[names[1:]])
+    with pytest.raises(InvalidInputError, match="X has 1 dimensions but needs 2"):
+        expected.transform(lazy[:, 0])
+
+
+def test_the_inverse_of_a_lazy_collection_is_lazy(data):
+    X, y = data
+    selector = FilterSelector(k=3).fit(X, y)
+    expected = selector.inverse_transform(selector.transform(X))
+    lazy = da.from_array(X, chunks=(100, 5))
+    placed = selector.inverse_transform(selector.transform(lazy))
+    assert isinstance(placed, da.Array)
+    assert placed.shape == X.shape
+    assert placed.dtype == X.dtype
+    assert np.array_equal(placed.compute(), expected)
+    frame = dd.from_pandas(pd.DataFrame(selector.transform(X)), npartitions=3)
+    placed = selector.inverse_transform(frame)
+    assert isinstance(placed, da.Array)
+    assert np.array_equal(placed.compute(), expected)
+    with pytest.raises(InvalidInputError, match="X has 12 features, but FilterSelector is expecting 3"):
+        selector.inverse_transform(lazy)
 
 
 def test_tables_keep_their_names_and_columns_without_numbers_are_left_out(data):

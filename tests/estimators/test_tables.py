@@ -7,6 +7,8 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -207,6 +209,26 @@ def test_frames_of_objects_and_without_names_still_work():
         fit(pl.from_pandas(FRAME).lazy())
     with pytest.raises(InvalidInputError, match="Expected 2D array"):
         fit(dd.from_pandas(FRAME["a"], npartitions=2))
+
+
+def test_columns_of_one_name_are_refused_by_their_name(tmp_path):
+    frame = pd.DataFrame(X, columns=["a", "b", "b", "c"])
+    pq.write_table(pa.table([*X.T], names=[*frame.columns]), tmp_path / "t.parquet")
+    for samples in (frame, dd.from_pandas(frame, npartitions=2), tmp_path / "t.parquet"):
+        for numeric_only in (False, True):
+            with pytest.raises(InvalidInputError, match="X has several columns of the name 'b'; give each its own"):
+                fxdask.rank_features(samples, Y, ["pearson"], numeric_only=numeric_only)
+
+
+def test_a_table_without_numbers_is_refused(tmp_path):
+    frame = pd.DataFrame({"word": ["one", "two"] * 20, "digits": pd.Series(["1", "2"] * 20, dtype=object)})
+    frame.to_parquet(tmp_path / "t.parquet")
+    for samples in (frame, pl.from_pandas(frame), dd.from_pandas(frame, npartitions=2), tmp_path / "t.parquet"):
+        with pytest.raises(InvalidInputError, match=r"do not hold numbers: 'word' \(.*\), 'digits' \("):
+            fxdask.rank_features(samples, Y, ["pearson"], numeric_only=True)
+    for samples in (frame[[]], pl.DataFrame()):
+        with pytest.raises(InvalidInputError, match="X has 0 feature"):
+            fxdask.rank_features(samples, Y, ["pearson"])
 
 
 def test_a_table_needs_a_path_of_parquet(tmp_path):
