@@ -53,7 +53,7 @@ class ColumnRanges:
     lowest: NDArray[np.float64]
     highest: NDArray[np.float64]
 
-    def scaled(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+    def scaled(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """(row, column) values -> (row, column) from 0 to 1; a constant column is 0."""
         with np.errstate(over="ignore"):
             width = self.highest - self.lowest
