@@ -1,8 +1,6 @@
 """Stores and samples at s3:// URLs, on threads and on workers."""
 
 import json
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 import zarr
 from command_line import run_here
 from distributed import Client
+from processes import run_python
 
 import fxdask
 from fxdask import FisherNetworkClassifier
@@ -277,8 +276,9 @@ for call in (fxdask.load, lambda url: fxdask.FisherNetworkClassifier(5).fit(url,
 
 
 def test_a_missing_s3_package_is_reported_with_its_install_command():
-    run = subprocess.run([sys.executable, "-c", WITHOUT_S3], capture_output=True, text=True, check=True)
-    lines = run.stdout.splitlines()
+    status, out, errors = run_python("-c", WITHOUT_S3)
+    assert status == 0, errors
+    lines = out.splitlines()
     assert len(lines) == 2
     for line in lines:
         assert "s3://bucket/a.npy" in line
