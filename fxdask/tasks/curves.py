@@ -17,6 +17,8 @@ MOST_PROBES = 4096
 N_POINTS = 240
 OUTSIDE = 0.005  # share of the values on either side that the figure leaves out
 NARROWEST = 2.0  # points
+LARGEST_EXPONENT = 400  # of two; squares of smaller values are far from the ends of the range of float64
+LARGEST = 1e300  # a figure needs some room beyond the points
 
 
 def density_curves(job: RankJob, columns: ColumnSource, feature: int) -> NDArray[np.float64]:
@@ -40,8 +42,19 @@ def class_curves(classes: Sequence[NDArray]) -> NDArray[np.float64]:
 
     Counts in narrow bins are smoothed by a Gaussian of Silverman's bandwidth.
     """
-    wide = [of_class.astype(np.float64) for of_class in classes]
-    wide = [of_class[~np.isnan(of_class)] for of_class in wide]
+    wide = [of_class[~np.isnan(of_class)].astype(np.float64) for of_class in classes]
+    largest = max((float(np.abs(of_class).max(initial=0.0)) for of_class in wide), default=0.0)
+    # Values near the ends of the range of float64 are drawn in another unit, a power of two, and then scaled back.
+    exponent = int(np.frexp(largest)[1])
+    exponent = exponent if abs(exponent) > LARGEST_EXPONENT else 0
+    curves = _curves_of_present([np.ldexp(of_class, -exponent) for of_class in wide])
+    with np.errstate(over="ignore"):
+        scaled = np.concatenate([np.ldexp(curves[:1], exponent), np.ldexp(curves[1:], -exponent)])
+    return np.clip(scaled, -LARGEST, LARGEST)
+
+
+def _curves_of_present(wide: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """(value,) values of each class -> (1 + class, point) points, and the density of every class."""
     present = np.concatenate(wide)
     low, high = np.quantile(present, [OUTSIDE, 1 - OUTSIDE]) if len(present) else (0.0, 1.0)
     margin = 0.15 * (high - low) or max(1e-3 * abs(low), 1e-300)

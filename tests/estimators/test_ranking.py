@@ -221,6 +221,18 @@ def test_missing_values_are_refused_or_counted(mixed, staged, tmp_path):
         fxdask.rank_features(bad, y, missing="omit")
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [2.0**1021, 2.0**-1040])
+def test_scores_and_curves_do_not_depend_on_the_scale(mixed, tmp_path, scale):
+    X, y = mixed
+    X = np.clip(np.delete(X, 2, axis=1), -7, 7).astype(np.float64)
+    found, expected = (fxdask.rank_features(values, y, ALL) for values in (X * scale, X))
+    for criterion in ALL:
+        np.testing.assert_allclose(found.scores[criterion], expected.scores[criterion], rtol=1e-5, atol=1e-7)
+    assert np.isfinite(found.curves).all()
+    found.to_html(tmp_path / "r.html")
+
+
 def test_plain_moments_are_means_and_standard_deviations(mixed):
     X, y = mixed
     found = fxdask.rank_features(X, y, ["fisher"], location="mean", spread="std", shrink_spread=False)

@@ -53,9 +53,13 @@ class ColumnRanges:
     lowest: NDArray[np.float64]
     highest: NDArray[np.float64]
 
-    def scaled(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+    def scaled(self, values: NDArray[np.floating]) -> NDArray[np.float64]:
         """(row, column) values -> (row, column) from 0 to 1; a constant column is 0."""
-        width = self.highest - self.lowest
+        with np.errstate(over="ignore"):
+            width = self.highest - self.lowest
+        if np.isinf(width).any():
+            # The difference of two finite values may be infinite, but that of their halves is not.
+            return ColumnRanges(self.lowest / 2, self.highest / 2).scaled(values / 2)
         return (values - self.lowest) / np.where(width > 0, width, 1.0)
 
 
