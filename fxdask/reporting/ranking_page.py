@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from math import isfinite
+from math import inf, isfinite, isnan
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ __all__ = ["GENERATOR", "ranking_page", "report_ranking"]
 
 GENERATOR = "fxdask ranking"
 MOST_BARS = 20
+MOST_CLASSES = 20
 MOST_COMPARED = 20
 LONGEST_NAME = 32
 FALSE_DISCOVERY_RATE = 0.05
@@ -46,9 +47,8 @@ def report_ranking(ranking: RankedFeatures, path: str | Path) -> None:
 def ranking_page(ranking: RankedFeatures) -> str:
     """The whole page as HTML."""
     n_features = len(ranking.names)
-    title = f"{n_features:,} features ranked by {len(ranking.criteria)} criteria"
-    if len(ranking.criteria) == 1:
-        title = f"{n_features:,} features ranked by {_words(ranking.criteria[0])}"
+    by = _words(ranking.criteria[0]) if len(ranking.criteria) == 1 else f"{len(ranking.criteria)} criteria"
+    title = f"{n_features:,} {'feature' if n_features == 1 else 'features'} ranked by {by}"
     parts = [
         f"<h1>{title}</h1>",
         _opening(ranking),
@@ -61,9 +61,11 @@ def ranking_page(ranking: RankedFeatures) -> str:
 
 def _opening(ranking: RankedFeatures) -> str:
     counts = zip(ranking.classes.tolist(), ranking.class_counts.tolist(), strict=True)
+    classes = ", ".join(f"{_short(label)}: {count:,}" for label, count in list(counts)[:MOST_CLASSES])
+    more = len(ranking.classes) - MOST_CLASSES
     rows: list[tuple[str, object]] = [
         ("samples", f"{ranking.n_samples:,}"),
-        ("classes", ", ".join(f"{_short(label)}: {count:,}" for label, count in list(counts)[:MOST_BARS])),
+        ("classes", f"{classes} and {more:,} more" if more > 0 else classes),
         ("missing values left out", f"{int(ranking.missing.sum()):,}"),
     ]
     if ranking.n_anchors is not None:
@@ -98,7 +100,7 @@ def _bar(
     p_values: NDArray[np.float64] | None,
 ) -> str:
     low, high = span
-    share = 1.0 if score >= high else max(0.0, (score - low) / (high - low)) if isfinite(score) else 0.0
+    share = 1.0 if score == inf else (score - low) / (high - low) if score > low else 0.0
     p_value = "" if p_values is None else f"<td>{p_values[feature]:.2g}</td>"
     name = escape(_short(ranking.names[feature]))
     return (
@@ -113,7 +115,7 @@ def _discoveries(ranking: RankedFeatures, criterion: str) -> str:
     p_values = ranking.p_value(criterion)
     found = [int((p_values <= ranking.threshold(criterion, FALSE_DISCOVERY_RATE, rule)).sum()) for rule in ("bh", "by")]
     return (
-        f" At a false discovery rate of {FALSE_DISCOVERY_RATE:.0%}, {found[0]:,} features are accepted by "
+        f" Features accepted at a false discovery rate of {FALSE_DISCOVERY_RATE:.0%}: {found[0]:,} by "
         f"Benjamini and Hochberg, {found[1]:,} by Benjamini and Yekutieli."
     )
 
@@ -123,21 +125,30 @@ def _agreement(ranking: RankedFeatures) -> str:
     names = ranking.criteria
     if len(names) < 2 or len(ranking.names) < 2:
         return ""
-    ranks = np.array([ranking.rank(name) for name in names], dtype=np.float64)
-    correlation = np.atleast_2d(np.corrcoef(ranks))
-    n_best = min(MOST_COMPARED, len(ranking.names))
+    with np.errstate(invalid="ignore"):  # scores that are all equal correlate with none
+        correlation = np.corrcoef([_shared_ranks(ranking.score(name)) for name in names])
+    # Of few features the better half is compared, because all criteria share all features.
+    n_best = min(MOST_COMPARED, -(-len(ranking.names) // 2))
     best = [set(ranking.order(name)[:n_best].tolist()) for name in names]
 
     def cell(i: int, j: int) -> Cell | None:
         if i == j:
             return None
         value, shared = float(correlation[i, j]), len(best[i] & best[j])
+        if isnan(value):
+            return Cell("none", hint=f"all scores by {names[i]} or by {names[j]} are equal")
         text = f"<b>{value:.2f}</b><br><small>{shared} of {n_best}</small>"
         return Cell(text, abs(value), is_warm=value < 0, hint=f"{names[i]} and {names[j]}")
 
     rows = [(_words(name), [cell(i, j) for j in range(len(names))]) for i, name in enumerate(names)]
     caption = f"Correlation of the ranks, and features that both have among their first {n_best}"
     return "<h2>Agreement of the criteria</h2>" + matrix(caption, [_words(name) for name in names], rows)
+
+
+def _shared_ranks(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(feature,) scores -> (feature,) ranks of which equal scores share their mean, so that ties show no agreement."""
+    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
 def _densities(ranking: RankedFeatures) -> str:
@@ -159,8 +170,10 @@ def _densities(ranking: RankedFeatures) -> str:
     more = ""
     if n_shown < len(ranking.classes):
         more = f" The first {n_shown} of {len(ranking.classes)} classes are shown."
-    text = f"<p>The best features by each criterion, with their ranks.{more} The outermost 0.5% are left out.</p>"
-    return f"<h2>Densities of the best features</h2>{text}{key}{panels(figures)}"
+    text = (
+        f"The best features by each criterion, with their ranks.{more} The outermost 0.5% on either side are left out."
+    )
+    return f"<h2>Densities of the best features</h2><p>{text}</p>{key}{panels(figures)}"
 
 
 @styled()

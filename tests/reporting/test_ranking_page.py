@@ -6,6 +6,7 @@ from web_pages import Parts
 
 import fxdask
 from fxdask.errors import InvalidInputError, StoreExistsError
+from fxdask.reporting.ranking_page import ranking_page
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,23 @@ def test_a_page_has_bars_agreement_and_densities(ranking, tmp_path):
 def test_a_ranking_of_one_feature_has_a_page(tmp_path):
     found = fxdask.rank_features([[0.0], [0.0], [1.0], [1.0]], [0, 0, 1, 1], ["fisher"])
     found.to_html(tmp_path / "r.html")
-    assert "1 features ranked by fisher" in (tmp_path / "r.html").read_text()
+    assert "1 feature ranked by fisher" in (tmp_path / "r.html").read_text()
+
+
+def test_equal_scores_have_no_bars_and_no_agreement():
+    y, names = np.arange(120) % 2, ["pearson", "volume_of_overlap"]
+    page = ranking_page(fxdask.rank_features(np.ones((120, 4)), y, names))
+    assert page.count('--s:0"') == 8
+    assert page.count('<td title="all scores by ') == 2
+    X = np.random.default_rng(0).standard_normal((120, 4))
+    X[:, 1:] = 1
+    tied = fxdask.rank_features(X, y, names)
+    assert "<b>1.00</b><br><small>2 of 2</small>" in ranking_page(tied)
+
+
+def test_classes_that_are_not_listed_are_counted():
+    X, y = np.random.default_rng(0).standard_normal((100, 2)), np.arange(100) % 25
+    assert "19: 4 and 5 more" in ranking_page(fxdask.rank_features(X, y, ["pearson"]))
 
 
 def test_other_files_are_not_replaced(ranking, tmp_path):
