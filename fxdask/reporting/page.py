@@ -43,7 +43,9 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .3rem; }
 p { max-width: 48rem; } .faint, figcaption, caption { color: var(--faint); }
 .scroll { margin: 1rem 0; max-height: 60rem; overflow: auto; overflow-wrap: normal; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding: .3rem 0; } th { font-weight: 600; }
+caption { text-align: left; padding: .3rem 0; }
+caption span { display: inline-block; left: 0; max-width: calc(100vw - 3rem); position: sticky; }
+th { font-weight: 600; }
 th, td { border: 1px solid var(--line); padding: .25rem .5rem; text-align: right; white-space: nowrap; }
 thead th, tbody th { background: var(--panel); } td.none { background: var(--panel); border-color: var(--panel); }
 tbody th { left: 0; position: sticky; } thead th { position: sticky; top: 0; z-index: 1; }
@@ -67,11 +69,14 @@ figcaption { max-width: 48rem; }
 .key { display: flex; flex-wrap: wrap; font-size: .8rem; gap: 0 .9rem; }
 .key i { border-top: 3px solid; display: inline-block; margin-right: .35rem; vertical-align: middle; width: 1.5rem; }
 .picture { height: auto; image-rendering: pixelated; max-width: 22rem; width: 100%; }
-.bars td:last-child { min-width: 12rem; padding: .2rem 0; text-align: left; width: 24rem; }
+.bars tbody th { min-width: 7rem; overflow-wrap: anywhere; white-space: normal; }
+.bars tr td:last-child { min-width: 4rem; padding: .2rem 0; text-align: left; width: 24rem; }
+@media (max-width: 40rem) { .bars { font-size: .85rem; } .bars th, .bars td { padding: .2rem .3rem; }
+  .bars tr td:last-child { width: 6rem; } .scroll:has(.bars) { max-height: none; } }
 .bars td div { background: var(--first); height: .8rem; width: calc(var(--s) * 100%); }
 .pictures { display: flex; gap: 1.5rem; } .pictures img { border: 1px solid var(--line); height: 96px;
   image-rendering: pixelated; width: 96px; }
-dl { display: grid; gap: .2rem 1.2rem; grid-template-columns: minmax(7rem, max-content) 1fr; }
+dl { display: grid; gap: .2rem 1.2rem; grid-template-columns: fit-content(45%) 1fr; }
 dt { color: var(--faint); } dd { margin: 0; }
 """
 
@@ -155,7 +160,7 @@ def matrix(
         for name, cells in rows
     )
     return _scrolled(
-        f'<table class="matrix{" turned" if is_turned else ""}"><caption>{escape(title)}</caption>'
+        f'<table class="matrix{" turned" if is_turned else ""}"><caption><span>{escape(title)}</span></caption>'
         f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table>",
         title,
     )

@@ -52,6 +52,14 @@ def test_equal_scores_have_no_bars_and_no_agreement():
     assert "<b>1.00</b><br><small>2 of 2</small>" in ranking_page(tied)
 
 
+def test_a_narrow_window_shows_whole_bars_and_captions(ranking):
+    page = ranking_page(ranking)
+    narrow = page[page.index("@media (max-width: 40rem)") :].partition("dl {")[0]
+    assert ".bars tr td:last-child { width: 6rem; }" in narrow
+    assert "caption span { display: inline-block; left: 0; max-width: calc(100vw - 3rem); position: sticky; }" in page
+    assert "<caption><span>Correlation of the ranks" in page
+
+
 def test_classes_that_are_not_listed_are_counted():
     X, y = np.random.default_rng(0).standard_normal((100, 2)), np.arange(100) % 25
     assert "19: 4 and 5 more" in ranking_page(fxdask.rank_features(X, y, ["pearson"]))
