@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from fxdask.errors import InvalidInputError
+from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.workflows.rank_settings import RankSettings
 from fxdask.workflows.settings import FitSettings, check_whole_number
 
@@ -74,9 +75,8 @@ def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSetti
 
 def checked_rank_settings(parameters: Mapping[str, Any]) -> RankSettings:
     """The checked settings of a ranking from the parameters of ``rank_features``; others are ignored."""
-    criteria = parameters["criteria"]
     settings = RankSettings(
-        criteria=(criteria,) if isinstance(criteria, str) else tuple(dict.fromkeys(criteria)),
+        criteria=_names_of(parameters["criteria"]),
         location=parameters["location"],
         spread=parameters["spread"],
         shrink_spread=_plain(parameters["shrink_spread"]),
@@ -88,6 +88,19 @@ def checked_rank_settings(parameters: Mapping[str, Any]) -> RankSettings:
     )
     settings.check()
     return settings
+
+
+def _names_of(criteria: Any) -> tuple[str, ...]:
+    """Each name once; a single name is a list of one."""
+    if isinstance(criteria, str):
+        return (criteria,)
+    if not isinstance(criteria, Iterable):
+        raise InvalidInputError(f"criteria must be a list of names, not {criteria!r}; see fxdask.CRITERIA")
+    names = list(criteria)
+    other = [name for name in names if not isinstance(name, str)]
+    if other:
+        raise InvalidInputError(f"criterion={other[0]!r} is not known; choose one of {', '.join(map(repr, CRITERIA))}")
+    return tuple(dict.fromkeys(names))
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.errors import InvalidInputError
 from fxdask.kernels.copula import rank_scores
 from fxdask.kernels.features import as_features
 from fxdask.kernels.redundancy import standard_scores
@@ -59,11 +58,6 @@ def _for_joint(job: RankJob, columns: ColumnSource, feature: int) -> Candidates:
     gathered, order = ordered_features(job, columns, feature)
     found = as_features(gathered, order)
     values = found.columns.values
-    if np.isnan(values).any():
-        raise InvalidInputError(
-            f'redundancy="joint" compares whole samples, but feature {feature} has missing values; '
-            'fill them, or choose redundancy="mrmr"'
-        )
     scores = np.concatenate([rank_scores(values[:, own]) for own in order.slices], axis=1)
     statistics = sorted_statistics(
         sort_columns(found.columns, np.array([feature])), found.tolerance, job.location, job.spread

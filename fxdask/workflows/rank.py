@@ -39,7 +39,7 @@ from fxdask.workflows.model import TrainingData
 from fxdask.workflows.rank_request import RankOptions, RankRequest, planned_request, request_identity
 from fxdask.workflows.rank_settings import RankSettings
 from fxdask.workflows.ranked import RankedFeatures
-from fxdask.workflows.redundancy import choose_features
+from fxdask.workflows.redundancy import candidates, choose_features
 from fxdask.workflows.relief import relief_scores
 from fxdask.workflows.tables import named_features
 
@@ -185,8 +185,10 @@ def _run(ranking: RankRequest, store: RankingStore | None) -> RankedFeatures:
         found = _with_curves(found, shown, graphs.draw_curves(job, columns, shown), store)
     if ranking.options.redundancy is not None:
         first = ranking.settings.criteria[0]
-        wanted, by_first = ranking.options.redundancy, (found.score(first), found.order(first))
-        found = replace(found, chosen=choose_features(wanted, job, columns, *by_first, ranking.resources))
+        wanted = ranking.options.redundancy
+        pool = candidates(wanted, found, first)
+        chosen = choose_features(wanted, job, columns, found.score(first), pool, ranking.resources)
+        found = replace(found, chosen=chosen)
     return replace(found, info=_info(ranking, parts))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.errors import MemoryPlanError
+from fxdask.errors import InvalidInputError, MemoryPlanError
 from fxdask.execution.rank import measure_candidates
 from fxdask.kernels.copula import score_sums, shrunk_correlation
 from fxdask.kernels.joint_selection import Pool, factor_bytes, select_jointly
@@ -18,8 +18,9 @@ from fxdask.store.columns import ColumnSource
 from fxdask.tasks.rank import RankJob
 from fxdask.tasks.redundancy import Candidates
 from fxdask.tasks.threads import one_blas_thread
+from fxdask.workflows.ranked import RankedFeatures
 
-__all__ = ["REDUNDANCIES", "Redundancy", "choose_features"]
+__all__ = ["REDUNDANCIES", "Redundancy", "candidates", "choose_features"]
 
 REDUNDANCIES = ("mrmr", "joint")
 CANDIDATES_PER_FEATURE = 10
@@ -46,18 +47,32 @@ class Redundancy:
         )
 
 
+def candidates(wanted: Redundancy, found: RankedFeatures, criterion: str) -> NDArray[np.int64]:
+    """(candidate,) features that may be chosen, ascending, so that ties go to the lower feature.
+
+    A feature with -inf is never chosen. Missing values are refused where whole samples are compared.
+    """
+    pool = np.sort(found.order(criterion)[: wanted.n_candidates])
+    pool = pool[found.score(criterion)[pool] > -np.inf]
+    incomplete = pool[found.missing[pool] > 0]
+    if wanted.how == "joint" and len(incomplete):
+        name, n_missing = str(found.names[incomplete[0]]), int(found.missing[incomplete[0]])
+        raise InvalidInputError(
+            f'redundancy="joint" compares whole samples, but feature {name!r} has {n_missing:,} missing values; '
+            'fill them, or choose redundancy="mrmr"'
+        )
+    return pool
+
+
 def choose_features(
     wanted: Redundancy,
     job: RankJob,
     columns: ColumnSource,
     scores: NDArray[np.float64],
-    order: NDArray[np.int64],
+    pool: NDArray[np.int64],
     resources: Resources,
 ) -> NDArray[np.int64]:
-    """(feature,) scores, (rank,) features, best first -> (rank,) chosen features in the order of the choice."""
-    # Candidates in rising order, so that ties go to the lower feature; a feature with -inf is never chosen.
-    pool = np.sort(order[: wanted.n_candidates])
-    pool = pool[scores[pool] > -np.inf]
+    """(feature,) scores, (candidate,) features -> (rank,) chosen features in the order of the choice."""
     if not len(pool):
         return pool
     _check_memory(wanted, len(pool), job, resources)

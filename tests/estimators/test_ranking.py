@@ -365,6 +365,8 @@ def test_bad_parameters_are_refused_before_any_work(mixed):
     X, y = mixed
     for wrong, message in (
         ({"criteria": []}, "criteria is empty"),
+        ({"criteria": None}, "criteria must be a list of names, not None"),
+        ({"criteria": [["fisher"]]}, r"criterion=\['fisher'\] is not known; choose one of 'extended_fisher'"),
         ({"criteria": ["gini"]}, "criterion='gini' is not known"),
         ({"location": "mode"}, "location='mode'"),
         ({"missing": "drop"}, "missing='drop'"),

@@ -165,8 +165,10 @@ def test_missing_values_are_left_out_column_by_column(data):
     assert selector.missing_[1] == 86
     assert selector.transform(X).shape == (600, 3)
     assert FilterSelector(k=3, missing="omit", redundancy="mrmr").fit(X, y).selected_.size == 3
-    with pytest.raises(InvalidInputError, match='redundancy="joint" compares whole samples, but feature 1 has missing'):
-        FilterSelector(k=3, missing="omit", redundancy="joint").fit(X, y)
+    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(12)])
+    for samples, name in ((X, "x1"), (frame, "f1")):
+        with pytest.raises(InvalidInputError, match=f"whole samples, but feature '{name}' has 86 missing values"):
+            FilterSelector(k=3, missing="omit", redundancy="joint").fit(samples, y)
 
 
 def test_a_pipeline_is_searched(data):
