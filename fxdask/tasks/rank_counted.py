@@ -77,18 +77,18 @@ def _counted_results(
     shape = (job.n_classes, block.n_nodes)
     ranges, tolerance, read = None, np.zeros(shape), reader.narrow
     if gathered_type(np.dtype(job.dtype)) != np.float32:
-        survey = _WideSurvey(block.n_nodes)
-        run_passes(reader.wide, survey)
-        ranges = survey.ranges
+        scan = _WideScan(block.n_nodes)
+        run_passes(reader.wide, scan)
+        ranges = scan.ranges
         check_finite(job, columns, block.start, ranges)
-        read = reader.centred(_centrings(survey, reader))
+        read = reader.centred(_centrings(scan, reader))
     moments = _moments(job, read)
     if ranges is None:
         lowest, highest = moments.lowest.min(axis=0), moments.highest.max(axis=0)
         ranges = ranges_of_counts(moments.counts, lowest, highest, len(job.codes))
         check_finite(job, columns, block.start, ranges)
     else:
-        tolerance = _tolerance(read, moments.counts, survey.is_rounded, rows)
+        tolerance = _tolerance(read, moments.counts, scan.is_rounded, rows)
     statistics, distances = _measured(job, read, moments, tolerance, rows)
     measured = Measurements(
         priors=job.priors,
@@ -210,7 +210,7 @@ class _Reader:
 # Values that float32 does not represent
 
 
-class _WideSurvey:
+class _WideScan:
     """The range of every feature, and whether float32 represents each of its values, by one pass."""
 
     def __init__(self, n_features: int) -> None:
@@ -236,11 +236,11 @@ class _WideSurvey:
         self.is_done = True
 
 
-def _centrings(survey: _WideSurvey, reader: _Reader) -> list[Centring | None]:
+def _centrings(scan: _WideScan, reader: _Reader) -> list[Centring | None]:
     """What is done to each feature before it is rounded; None if float32 represents all its values."""
-    missing, lowest, highest = survey.ranges
-    rounded = np.flatnonzero(survey.is_rounded).tolist()
-    medians = WideMedianPasses({feature: (survey.n_samples - int(missing[feature])) // 2 for feature in rounded})
+    missing, lowest, highest = scan.ranges
+    rounded = np.flatnonzero(scan.is_rounded).tolist()
+    medians = WideMedianPasses({feature: (scan.n_samples - int(missing[feature])) // 2 for feature in rounded})
     run_passes(reader.wide, medians)
     found: list[Centring | None] = [None] * len(missing)
     for feature in rounded:
