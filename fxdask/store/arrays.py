@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from fxdask.errors import StoreWriteError
+from fxdask.errors import FxdaskError, StoreWriteError
 from fxdask.sizes import rows_per_read
 from fxdask.store.damage import RESTORE, damaged
 from fxdask.store.group import Mode, check_file_size, count_files, has_metadata, open_group, stored_array
@@ -119,8 +120,21 @@ class ArrayStore:
         except (KeyError, TypeError, ValueError) as error:
             raise damaged(self.url, "its header does not name its job") from error
 
+    @contextmanager
+    def staged_reads(self) -> Iterator[None]:
+        """Refuse what was computed from staged samples that were removed meanwhile.
+
+        A removed chunk is read as zeros, and a removed array would be called damaged.
+        """
+        try:
+            yield
+        except FxdaskError:
+            self.check_staged()
+            raise
+        self.check_staged()
+
     def check_staged(self) -> None:
-        """Refuse a result of staged samples that were removed meanwhile, because they may have been read as zeros."""
+        """Raise an error if the staged samples are no longer there."""
         if not has_metadata(self.group, self.staged):
             raise StoreWriteError(
                 f"{self.url} was finished while this part was computed; "

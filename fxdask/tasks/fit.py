@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,14 +68,13 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
         return _summary(job, block, divergences, sources.astype(np.uint8), None)
     counters = TaskCounters()
     columns = ProjectedNodes(job, samples, block, counters, probes)
-    measured = measure_block(job, columns, block.start, counters, streamed=probes is not None)
+    with store.staged_reads() if store and location_of(samples) == store.url else nullcontext():
+        measured = measure_block(job, columns, block.start, counters, streamed=probes is not None)
     statistics, divergences = measured.statistics, measured.scores
     if store:
         optional: dict[str, Any] = {"weights": columns.weights, "projections": measured.ascending}
         arrays = {name: optional[name] for name in job.plan.kept}
         arrays["statistics"] = np.stack([statistics.location, statistics.spread, statistics.source, divergences])
-        if location_of(samples) == store.url:
-            store.check_staged()
         store.write_block(block, arrays)
     return _summary(job, block, divergences, statistics.source, counters)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -215,11 +216,10 @@ def measured_block(
     if store is not None and store.read_done(block) is not None:
         return RankParts({}, {}, 1)
     counters = TaskCounters()
-    results = measure(job, columns, block, counters)
     if store is None:
-        return RankParts({index: results}, this_worker(counters), 0)
-    if isinstance(columns, StagedColumns):
-        store.check_staged()
+        return RankParts({index: measure(job, columns, block, counters)}, this_worker(counters), 0)
+    with store.staged_reads() if isinstance(columns, StagedColumns) else nullcontext():
+        results = measure(job, columns, block, counters)
     store.write_block(block, results)
     return RankParts({}, this_worker(counters), 0)
 

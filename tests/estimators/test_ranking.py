@@ -1,6 +1,7 @@
 """``rank_features``: against slow loops and other libraries, and the same bits however the data is stored."""
 
 from itertools import pairwise
+from threading import Lock
 
 import dask
 import dask.array as da
@@ -276,15 +277,18 @@ def test_an_interrupted_ranking_is_resumed(mixed, staged, tmp_path, monkeypatch)
     assert bits(fxdask.rank_features(tmp_path / "x.zarr", y, ALL, n_anchors=10, store=store)) == expected
 
 
-def test_a_late_block_of_removed_copies_is_refused(mixed, staged, tmp_path, monkeypatch):
+@pytest.mark.parametrize("step", ["_sorted_results", "_criteria"], ids=["before reading", "after reading"])
+def test_a_late_block_of_removed_copies_is_refused(mixed, staged, tmp_path, monkeypatch, step):
     X, y = mixed
-    original = tasks._criteria
+    original = getattr(tasks, step)
 
     def late(job, *arguments):
-        RankingStore.open(job.store, "r+", finished=False).drop_staging()
+        with only_one:
+            RankingStore.open(job.store, "r+", finished=False).drop_staging()
         return original(job, *arguments)
 
-    monkeypatch.setattr(tasks, "_criteria", late)
+    only_one = Lock()  # two blocks run at once, and only one thread at a time may remove a folder
+    monkeypatch.setattr(tasks, step, late)
     zarr.create_array(tmp_path / "x.zarr", data=X, chunks=(50, 9))
     with pytest.raises(StoreWriteError, match="was finished while this part was computed"):
         fxdask.rank_features(tmp_path / "x.zarr", y, ["extended_fisher"], store=tmp_path / "r.zarr")
