@@ -19,6 +19,7 @@ import numpy as np
 import zarr
 from zarr.abc.store import RangeByteRequest
 from zarr.buffer import default_buffer_prototype
+from zarr.storage import FsspecStore
 
 from fxdask.store.asynchronous import run
 from fxdask.store.damage import damaged
@@ -31,6 +32,7 @@ FILES_AT_A_TIME = 64
 CHUNK = f"{MANIFEST.name}/c/0"
 CHECKSUM_BYTES = 4
 MOST_METADATA_BYTES = 2**20
+NOT_READ = "not read"
 TOO_MUCH = (OverflowError, RecursionError)
 """Raised by JSON with huge numbers or very deep nesting."""
 
@@ -137,10 +139,13 @@ def write_manifest(group: zarr.Group) -> None:
     if MANIFEST.name in group:
         del group[MANIFEST.name]
     # The array is created before its content is written, so that the manifest includes its metadata.
-    names = sorted({*_listed(group), f"{MANIFEST.name}/zarr.json"})
+    lengths = {**_listed(group), f"{MANIFEST.name}/zarr.json": None}
+    names = sorted(lengths)
     n_bytes = _length_of_manifest(names)
     (array,) = create_arrays(group, [NewArray(spec=MANIFEST, sizes={"byte": n_bytes}, chunk_length=n_bytes)])
-    facts = _facts_of_all(group, names, [None] * len(names), whole=False)
+    facts = _facts_of_all(group, names, [lengths[name] for name in names], whole=False)
+    if any(file and file.checksum == NOT_READ for file in facts):
+        facts = _facts_of_all(group, names, [None] * len(names), whole=False)  # the listing was an old one
     content = json.dumps({name: [file.length, file.checksum] for name, file in zip(names, facts, strict=True) if file})
     array[:] = np.frombuffer(content.ljust(n_bytes).encode(), np.uint8)
 
@@ -155,14 +160,19 @@ def _length_of_manifest(names: list[str]) -> int:
     return sum(len(json.dumps(name)) + 40 for name in names) + 2
 
 
-def _listed(group: zarr.Group) -> list[str]:
+def _listed(group: zarr.Group) -> dict[str, int | None]:
+    """The files of a store, and their lengths where the listing tells them: in object stores that saves requests."""
     prefix = f"{group.path}/" if group.path else ""
 
-    async def list_all() -> list[str]:
-        names = [name.removeprefix(prefix) async for name in group.store.list_prefix(prefix)]
-        return [name for name in names if not is_partial(name)]
+    async def list_all() -> dict[str, int | None]:
+        store = group.store
+        if isinstance(store, FsspecStore):
+            root = f"{store.path}/"
+            found = await store.fs._find(f"{root}{prefix}", detail=True)
+            return {name.removeprefix(root): facts.get("size") for name, facts in found.items()}
+        return {name: None async for name in store.list_prefix(prefix)}
 
-    return run(list_all())
+    return {name.removeprefix(prefix): length for name, length in run(list_all()).items() if not is_partial(name)}
 
 
 def _key(group: zarr.Group, name: str) -> str:
@@ -196,13 +206,13 @@ async def _facts(group: zarr.Group, name: str, expected: int | None, *, whole: b
         if length is None or whole or (length > MOST_METADATA_BYTES and not is_chunk):
             length = await store.getsize(key)
         if expected not in (None, length):
-            return FileFacts(length, "not read")
+            return FileFacts(length, NOT_READ)
         first = max(0, length - CHECKSUM_BYTES) if is_chunk and not whole else 0
         content = await _read_part(group, key, first, length)
     except FileNotFoundError:
         return None
     if content is None:
-        return FileFacts(await store.getsize(key), "not read")
+        return FileFacts(await store.getsize(key), NOT_READ)
     if first:
         return FileFacts(length, content.hex())
     body, own = (content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]) if is_chunk else (content, None)
