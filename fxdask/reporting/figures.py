@@ -62,9 +62,14 @@ def styled() -> Iterator[None]:
         yield
 
 
-def new_figure(n_rows: int, n_columns: int, size: tuple[float, float], **shared: Any) -> tuple[Figure, NDArray[Any]]:
-    """An empty figure of a size in inches, and its (row, column) panels."""
-    figure = import_module("matplotlib.figure").Figure(figsize=size)
+def new_figure(
+    n_rows: int, n_columns: int, size: tuple[float, float], *, layout: str | None = None, **shared: Any
+) -> tuple[Figure, NDArray[Any]]:
+    """An empty figure of a size in inches, and its (row, column) panels.
+
+    With the layout "none", panels stay where they are put; any other layout draws the figure once more to place them.
+    """
+    figure = import_module("matplotlib.figure").Figure(figsize=size, layout=layout)
     import_module("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     return figure, figure.subplots(n_rows, n_columns, squeeze=False, **shared)
 
