@@ -210,7 +210,9 @@ def _add_multiples(
                     lanes = values[row, start : start + N_LANES]
                 else:
                     piece[:] = 0.0
-                    piece[: last - start] = values[row, start:last]
+                    # A copy of a slice would compile for seconds: the compiler adds checks of shapes.
+                    for lane in range(last - start):
+                        piece[lane] = values[row, start + lane]
                     lanes = piece
                 for lane in range(N_LANES):
                     x = np.float64(lanes[lane])
