@@ -1,5 +1,6 @@
 """HTML pages in tests: their parts by a parser, and how a browser shows them, if there is one."""
 
+import html
 import json
 import re
 import shutil
@@ -12,9 +13,10 @@ from matplotlib.image import imread
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 MEASURE = """<script>addEventListener("load", () => {
-  const root = document.documentElement, boxes = [...document.querySelectorAll(".scroll, figure")];
-  const found = {window: root.clientWidth, page: root.scrollWidth,
-    scrolling: boxes.filter((box) => box.scrollWidth > box.clientWidth + 1).length};
+  const found = [...document.querySelectorAll("iframe")].map((frame) => {
+    const inside = frame.contentDocument, boxes = [...inside.querySelectorAll(".scroll, figure")];
+    return {window: inside.documentElement.clientWidth, page: inside.documentElement.scrollWidth,
+      scrolling: boxes.filter((box) => box.scrollWidth > box.clientWidth + 1).length}; });
   document.body.innerHTML = "<pre>" + JSON.stringify(found) + "</pre>"; });</script>"""
 
 
@@ -101,9 +103,11 @@ def assert_contrast(shot, *, is_dark):
     assert colourful[1000:].mean() > 0.0005
 
 
-def measured_widths(page, width):
-    """Widths of the window and of the page in pixels, and how many of its boxes scroll."""
+def measured_widths(page, *widths):
+    """For windows of these widths, the widths of window and page in pixels, and how many of its boxes scroll."""
+    text = html.escape(page.read_text(encoding="utf-8"))
+    frames = "".join(f'<iframe width="{width}" height="900" srcdoc="{text}"></iframe>' for width in widths)
     measured = page.with_name("measured.html")
-    measured.write_text(page.read_text(encoding="utf-8").replace("</body>", f"{MEASURE}</body>"), encoding="utf-8")
-    shown = run_browser(measured, f"--window-size={width},900", "--dump-dom")
+    measured.write_text(f"<!doctype html><meta charset=utf-8><body>{frames}{MEASURE}</body>", encoding="utf-8")
+    shown = run_browser(measured, "--window-size=1400,900", "--dump-dom")
     return json.loads(re.search(r"<pre>(.*?)</pre>", shown)[1])

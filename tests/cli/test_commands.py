@@ -9,11 +9,13 @@ import os
 import pty
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import zarr
 from command_line import run_here
+from processes import run_python
 
 import fxdask
 
@@ -32,14 +34,9 @@ def folder(two_blobs, tmp_path):
 
 
 def run_apart(folder, *arguments):
-    """Run the command line in a separate process, as a user does."""
-    return subprocess.run(
-        [sys.executable, "-m", "fxdask", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        check=False,
-    )
+    """Run the command line in a separate process."""
+    status, out, err = run_python("-m", "fxdask", *arguments, folder=folder)
+    return SimpleNamespace(returncode=status, stdout=out, stderr=err)
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ class Size:
 LONG = Size(20_000, 400, 54_000, 384, 300_000, 2_000, 20, 2.0, 8, math.inf)
 # The tasks of a short job wait for most of their time. There is one kill: on a slow machine, where starting a worker
 # takes longer than the time between kills, the job would not make progress otherwise.
-SHORT = Size(1_000, 20, 1_200, 50, 4_800, 200, 0, 0.5, 1, 1)
+SHORT = Size(1_000, 20, 600, 50, 2_400, 200, 0, 0.5, 1, 1)
 SECONDS_OF_A_SHORT_TASK = 0.3
 
 

@@ -71,6 +71,11 @@ def local_command(words, changes):
     return programs[words[0]] + rest
 
 
+def is_open(port):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", int(port))) == 0
+
+
 def is_healthy(port):
     """The result of the image's health check for another port."""
     program, *words = healthcheck()
@@ -91,13 +96,13 @@ def test_commands_and_health_check_of_the_containers(way, data, tmp_path):
     with ExitStack() as stack:
         scheduler_words = local_command(parts["scheduler"], moved | {":8787": f"127.0.0.1:{scheduler_health}"})
         scheduler = stack.enter_context(process([*scheduler_words, *loopback], tmp_path, "scheduler.log"))
-        wait_until(lambda: is_healthy(scheduler_health), "the scheduler is healthy")
+        wait_until(lambda: is_open(scheduler_health) and is_healthy(scheduler_health), "the scheduler is healthy")
         assert not is_healthy(worker_health)
         worker_words = local_command(parts["worker"], moved | {":8787": f"127.0.0.1:{worker_health}"})
         # The Dask operator passes the scheduler's address in this variable; compose passes it in the command.
         named = {"DASK_SCHEDULER_ADDRESS": address} if way == "kubernetes" else {}
         worker = stack.enter_context(process([*worker_words, *loopback], tmp_path, "worker.log", **named))
-        wait_until(lambda: is_healthy(worker_health), "the worker is healthy")
+        wait_until(lambda: is_open(worker_health) and is_healthy(worker_health), "the worker is healthy")
         wait_until(lambda: "Registered to" in (tmp_path / "worker.log").read_text(), "the worker is connected")
         subprocess.run(local_command(parts["job"], moved), check=True, capture_output=True, timeout=SECONDS)
         for part, health in ((worker, worker_health), (scheduler, scheduler_health)):

@@ -105,13 +105,13 @@ def test_an_open_array_is_read_from_its_own_url(bucket, data, local):
     assert np.array_equal(local.predict(opened), local.predict(data[1]))
 
 
-def test_workers_write_the_same_bytes(bucket, data, local, server, tmp_path):
+def test_workers_write_the_same_bytes(bucket, data, plain, server, tmp_path):
     with dask_processes(tmp_path, **server) as address, Client(address):
-        clf = FisherNetworkClassifier(**NETWORK, store=f"{bucket}/model.zarr").fit(f"{bucket}/X.zarr", data[2])
+        clf = FisherNetworkClassifier(**PLAIN, store=f"{bucket}/model.zarr").fit(f"{bucket}/X.zarr", data[2])
         assert len(clf.fit_info_["blocks_by_process"]) == 2
-        assert contents(f"{bucket}/model.zarr") == contents(local.store_)
+        assert contents(f"{bucket}/model.zarr") == contents(plain.store_)
         fxdask.batch_score(f"{bucket}/model.zarr", f"{bucket}/X.npy", f"{bucket}/scored.zarr")
-    assert np.array_equal(zarr.open_group(f"{bucket}/scored.zarr", mode="r")["labels"][:], local.predict(data[1]))
+    assert np.array_equal(zarr.open_group(f"{bucket}/scored.zarr", mode="r")["labels"][:], plain.predict(data[1]))
 
 
 @pytest.mark.full

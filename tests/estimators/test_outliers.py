@@ -63,7 +63,7 @@ def test_a_constant_class_keeps_a_density_however_large_it_is(proportion, noise)
     X = rng.standard_normal((400, 10))
     X[y == 0] = 0.3 + noise * rng.standard_normal(((y == 0).sum(), 10))
     for combine in ("sum", "log"):
-        model = FisherNetworkClassifier(200, 5, combine=combine).fit(X, y)
+        model = FisherNetworkClassifier(100, 5, combine=combine).fit(X, y)
         assert model.score(X, y) > 0.98
         assert model.score(X.astype(np.float32), y) > 0.98
 

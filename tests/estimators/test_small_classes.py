@@ -28,7 +28,7 @@ def test_accuracy_is_near_that_of_shrunk_linear_discriminants(per_class):
             linear = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(X, y)
             others.append(linear.score(X_test, y_test))
             for shrink, found in ((True, ours), (False, unshrunk)):
-                clf = FisherNetworkClassifier(1000, shrink_spread=shrink, random_state=seed)
+                clf = FisherNetworkClassifier(500, shrink_spread=shrink, random_state=seed)
                 found.append(clf.fit(X, y).score(X_test, y_test))
     assert np.mean(ours) > np.mean(others) - 0.05
     assert np.mean(ours) > np.mean(unshrunk) + 0.05

@@ -20,7 +20,7 @@ from fxdask.kernels.temperature import temperature_of
 
 @pytest.fixture(scope="module")
 def digits():
-    X, y = load_digits(return_X_y=True)
+    X, y = load_digits(n_class=6, return_X_y=True)
     return X[::2], y[::2], X[1::2], y[1::2]
 
 

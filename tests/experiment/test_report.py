@@ -177,7 +177,7 @@ def test_a_browser_renders_the_report(digits, tmp_path, is_dark):
 def test_the_matrices_fit_into_a_window(digits, tmp_path, dataset):
     """At 1,200 pixels nothing scrolls; in a narrow window tables scroll in their own boxes, but never the page."""
     (tmp_path / "report.html").write_text(page(made_up(dataset, offset=-5), digits._example, (8, 8)), encoding="utf-8")
-    wide, narrow = (measured_widths(tmp_path / "report.html", width) for width in (1200, 500))
+    wide, narrow = measured_widths(tmp_path / "report.html", 1200, 500)
     assert wide["page"] <= wide["window"]
     assert wide["scrolling"] == 0
     assert narrow["page"] <= narrow["window"]

@@ -222,7 +222,7 @@ def test_a_class_that_the_model_does_not_know_is_named(fitted, three_blobs):
 def test_26_classes_have_a_matrix_and_27_a_table():
     for n_classes in (26, 27):
         X, y = blobs(n_classes, 540)
-        clf = FisherNetworkClassifier(40, 2).fit(X, y)
+        clf = FisherNetworkClassifier(40, 2, combine="sum").fit(X, y)
         found = evaluated(clf, X, y)
         parts = Parts(page(facts_of(clf._fitted_model()), found))
         parts.assert_self_contained()
@@ -238,7 +238,7 @@ def test_26_classes_have_a_matrix_and_27_a_table():
 def test_perfect_labels_have_no_confusions():
     X, y = np.repeat(np.arange(28.0), 4)[:, None] * 100, np.repeat(np.arange(28), 4)
     X = X + np.tile([0.0, 0.1, 0.2, 0.3], 28)[:, None]
-    clf = FisherNetworkClassifier(10, 2).fit(X, y)
+    clf = FisherNetworkClassifier(10, 2, combine="sum").fit(X, y)
     found = evaluated(clf, X, y)
     assert found.accuracy == 1
     assert "No sample was labelled wrongly." in Parts(page(facts_of(clf._fitted_model()), found)).text
@@ -380,16 +380,17 @@ def test_a_browser_renders_the_page(fitted, three_blobs, tmp_path, is_dark):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium browser")
-def test_26_classes_fit_into_a_window(tmp_path):
+def test_26_classes_fit_into_a_window(tmp_path, monkeypatch):
     """At 1,200 pixels nothing scrolls; in a narrow window boxes scroll, but never the page."""
+    monkeypatch.setattr(model_facts, "MOST_PANELS", 5)  # two rows of panels
     names = [f"class {chr(65 + i)}" for i in range(26)]
     X, y = blobs(26, 1_300, names=names)
-    clf = FisherNetworkClassifier(100, 10).fit(X, y)
+    clf = FisherNetworkClassifier(100, 10, combine="sum").fit(X, y)
     found = evaluated(clf, X, y)
     # Counts of four digits need the most room.
     many = replace(found, counts=replace(found.counts, confusion=40 * found.confusion))
     (tmp_path / "model.html").write_text(page(facts_of(clf._fitted_model()), many), encoding="utf-8")
-    wide, narrow = (measured_widths(tmp_path / "model.html", width) for width in (1200, 500))
+    wide, narrow = measured_widths(tmp_path / "model.html", 1200, 500)
     assert wide["page"] <= wide["window"]
     assert wide["scrolling"] == 0
     assert narrow["page"] <= narrow["window"]

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +77,7 @@ def test_every_flipped_bit_is_detected(model, copied, pytestconfig):
     rng = np.random.default_rng(1)
     refused = 0
     # One bit in every file, so that small files are included, and others chosen by byte.
-    n_by_byte = 300 if pytestconfig.getoption("--full") else 12
+    n_by_byte = 300 if pytestconfig.getoption("--full") else 4
     chosen = [*range(len(all_files)), *rng.choice(len(sizes), n_by_byte, p=sizes / sizes.sum())]
     for index in chosen:
         file = all_files[index]
@@ -98,16 +99,21 @@ def test_every_flipped_bit_is_detected(model, copied, pytestconfig):
     assert verify_store(copied).damaged == []
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda file: file.write_bytes(file.read_bytes()[:-3]), "bytes instead of"),
-        (lambda file: file.write_bytes(b""), "has 0 bytes instead of"),
-        (lambda file: file.unlink(), "is missing"),
-    ],
-)
-def test_truncated_empty_and_missing_files_are_detected(model, copied, damage, message):
-    for file in files_of(copied):
+DAMAGES = [
+    (lambda file: file.write_bytes(file.read_bytes()[:-3]), "bytes instead of"),
+    (lambda file: file.write_bytes(b""), "has 0 bytes instead of"),
+    (lambda file: file.unlink(), "is missing"),
+]
+
+
+def test_truncated_empty_and_missing_files_are_detected(model, copied, pytestconfig):
+    """Every file is damaged in one way, and with --full in each way."""
+    ways = (
+        product(files_of(copied), DAMAGES)
+        if pytestconfig.getoption("--full")
+        else zip(files_of(copied), cycle(DAMAGES))
+    )
+    for file, (damage, message) in ways:
         name, intact = file.relative_to(copied).as_posix(), file.read_bytes()
         damage(file)
         if name in ("zarr.json", "manifest/zarr.json", "manifest/c/0"):

@@ -1,11 +1,7 @@
 """Model stores: content, resuming, loading, and responses from the store."""
 
-import os
 import shutil
-import subprocess
-import sys
 import time
-from unittest.mock import patch
 
 import dask
 import dask.array as da
@@ -15,7 +11,6 @@ import pytest
 import zarr
 from processes import PythonProcess
 from small import chunk_files
-from threadpoolctl import threadpool_info
 from zarr.codecs import Crc32cCodec
 
 import fxdask
@@ -212,30 +207,6 @@ def test_a_full_disk_is_reported_and_the_same_call_resumes(two_blobs, small_disk
     clf.fit(X, y)
     assert clf.fit_info_["n_blocks_resumed"] == 3
     assert np.array_equal(clf.divergences_, FisherNetworkClassifier(1_000, 3).fit(X, y).divergences_)
-
-
-def test_bytes_are_the_same_for_one_and_two_blas_threads(tmp_path):
-    """One of them in its own process, because NumPy reads the number of threads when it is imported."""
-    program = (
-        "import sys, numpy as np, fxdask\n"
-        "rng = np.random.default_rng(0)\n"
-        "X = rng.standard_normal((900, 50)).astype(np.float32)\n"
-        "fxdask.FisherNetworkClassifier(1000, 5, store=sys.argv[1], keep_projections='all', nodes_per_block=300)"
-        ".fit(X, np.arange(900) % 3)\n"
-    )
-    here, there = (tmp_path / f"{name}.zarr" for name in ("here", "there"))
-    with patch.object(sys, "argv", ["-c", str(here)]):
-        exec(program, {})
-    pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-    threads = 2 if max(pools) == 1 else 1  # another number than here
-    subprocess.run(
-        [sys.executable, "-c", program, str(there)],
-        check=True,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": str(threads)},
-    )
-    stored = chunk_files(here)
-    assert len(stored) > 20
-    assert stored == chunk_files(there)
 
 
 def test_a_block_without_its_mark_counts_as_missing(fitted, tmp_path):

@@ -1,9 +1,6 @@
 """Joint selections in stores: any split into tasks and chunks, interruptions in the middle of a stage, damage."""
 
-import os
 import shutil
-import subprocess
-import sys
 from unittest.mock import Mock
 
 import dask
@@ -158,8 +155,17 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("chunk", ["pool/scores/c/1/2", "pool/statistics/c/0/0/3"])
+CHUNKS = ("pool/scores/c/1/2", "pool/statistics/c/0/0/3")
+
+
+@pytest.mark.parametrize(
+    ("damage", "chunk"),
+    [
+        pytest.param(damage, chunk, marks=[pytest.mark.full] if i % len(CHUNKS) != j else [])
+        for i, damage in enumerate(DAMAGES)
+        for j, chunk in enumerate(CHUNKS)
+    ],
+)
 def test_damaged_candidates_alone_are_measured_again(damage, chunk, reference, tmp_path, monkeypatch):
     store = tmp_path / "model.zarr"
     split(monkeypatch, 10, samples_per_chunk=100)
@@ -194,21 +200,3 @@ def test_scores_that_are_lost_before_they_are_summed_are_not_read_as_zeros(damag
 
 def test_no_candidates_are_left_in_a_finished_store(reference):
     assert "pool" not in zarr.open_group(reference.store_, mode="r")
-
-
-@pytest.mark.parametrize("threads", ["1", pytest.param("2", marks=pytest.mark.full)])
-def test_the_number_of_blas_threads_changes_no_byte(threads, reference, tmp_path):
-    """In a process of its own, because NumPy reads the number when it is imported; here it is that of the cores."""
-    program = (
-        "import sys, numpy as np, fxdask\n"
-        "X, y = (np.load(sys.argv[1] + name) for name in ('/X.npy', '/y.npy'))\n"
-        f"clf = fxdask.FisherNetworkClassifier({N_NODES}, 3, selection='joint', normalize=None, nodes_per_block=20,"
-        "store=sys.argv[1] + '/model.zarr').fit(X, y)\n"
-        "np.save(sys.argv[1] + '/scores.npy', clf.decision_function(X))\n"
-    )
-    np.save(tmp_path / "X.npy", X)
-    np.save(tmp_path / "y.npy", Y)
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": threads}
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, env=environment)
-    assert_same_bytes(tmp_path / "model.zarr", reference)
-    assert np.array_equal(np.load(tmp_path / "scores.npy"), reference.decision_function(X))
