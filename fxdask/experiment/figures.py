@@ -124,7 +124,9 @@ def variants_figure(results: Results, pair_names: list[str]) -> str:
     order = np.argsort(results.mean("extended_fisher"), kind="stable")
     rows = np.arange(len(order))
     with styled():
-        figure, axes = new_figure(1, 2, (8.4, 1.9 + 0.2 * len(order)), sharey=True, width_ratios=(3, 2))
+        figure, axes = new_figure(
+            1, 2, (8.4, 1.9 + 0.2 * len(order)), layout="constrained", sharey=True, width_ratios=(3, 2)
+        )
         for panel, criterion in zip(axes[0], CRITERIA_COMPARED, strict=True):
             theirs = results.published_mean(criterion)
             if theirs is not None:

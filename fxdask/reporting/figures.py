@@ -37,6 +37,9 @@ SERIES = tuple((colour, name, DASHES[i % 3]) for i, (colour, name) in enumerate(
 
 REM_PER_INCH = 6.4
 SMALLEST_SCALE = 0.62  # in a narrow window; below it letters are too small, so the figure scrolls in its own box
+# In inches: numbers and label of a vertical axis, those of a horizontal one, the title, and a margin.
+LABEL, BELOW, ABOVE, GAP = 0.78, 0.52, 0.3, 0.16
+
 STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "fxdask",
@@ -51,7 +54,6 @@ STYLE: Any = {
     "xtick.color": INK,
     "ytick.color": INK,
     "legend.frameon": False,
-    "figure.constrained_layout.use": True,
 }
 
 
@@ -63,15 +65,34 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(
-    n_rows: int, n_columns: int, size: tuple[float, float], *, layout: str | None = None, **shared: Any
+    n_rows: int, n_columns: int, size: tuple[float, float], *, layout: str = "none", **shared: Any
 ) -> tuple[Figure, NDArray[Any]]:
-    """An empty figure of a size in inches, and its (row, column) panels.
+    """An empty figure of a size in inches, and its (row, column) panels, with room for labels between them.
 
-    With the layout "none", panels stay where they are put; any other layout draws the figure once more to place them.
+    Any other layout than "none" measures all labels and draws the figure once more, which takes twice as long.
     """
     figure = import_module("matplotlib.figure").Figure(figsize=size, layout=layout)
     import_module("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
-    return figure, figure.subplots(n_rows, n_columns, squeeze=False, **shared)
+    room = _room_for_labels(n_rows, n_columns, size, **shared) if layout == "none" else {}
+    return figure, figure.subplots(n_rows, n_columns, squeeze=False, gridspec_kw=room, **shared)
+
+
+def _room_for_labels(
+    n_rows: int, n_columns: int, size: tuple[float, float], *, sharex: bool = False, sharey: bool = False, **_: Any
+) -> dict[str, float]:
+    """The ends of the panels as shares of the figure, and the gaps between them as shares of a panel."""
+    width, height = size
+    column_gap, row_gap = (GAP if shared else LABEL for shared in (sharey, sharex))
+    panel_width = (width - LABEL - GAP - (n_columns - 1) * column_gap) / n_columns
+    panel_height = (height - BELOW - ABOVE - (n_rows - 1) * row_gap) / n_rows
+    return {
+        "left": LABEL / width,
+        "right": 1 - GAP / width,
+        "bottom": BELOW / height,
+        "top": 1 - ABOVE / height,
+        "wspace": column_gap / panel_width,
+        "hspace": row_gap / panel_height,
+    }
 
 
 def svg_of(figure: Figure, title: str) -> str:

@@ -54,7 +54,7 @@ def is_cut(curves: NodeCurves) -> bool:
 
 def _new_panel() -> tuple[Any, Any]:
     """A small empty figure, one of many on a page, and its axes."""
-    figure, axes = new_figure(1, 1, PANEL, layout="none")
+    figure, axes = new_figure(1, 1, PANEL)
     axes[0, 0].set_position(PANEL_AXES)
     return figure, axes[0, 0]
 
