@@ -13,7 +13,7 @@ from fxdask.tasks.telemetry import peak_bytes
 
 LIMIT = 420 * 2**20
 # Few selected nodes and the rule that learns least, because the memory of the blocks is looked at.
-NETWORK = {"n_nodes": 100, "n_selected": 1, "combine": "sum"}
+NETWORK = {"n_nodes": 100, "nodes_per_block": 50, "n_selected": 1, "combine": "sum"}
 
 
 @pytest.fixture(scope="module")
