@@ -43,21 +43,35 @@ class NotFiniteError(InvalidInputError):
     Tasks know a feature only by its number; :meth:`named` adds the name of its column.
     """
 
-    def __init__(self, value: str, sample: int, feature: int, name: str | None = None, within: str = "") -> None:
-        super().__init__(value, sample, feature, name, within)  # all of them, so that the error can be pickled
+    def __init__(
+        self, value: str, sample: int, feature: int, name: str | None = None, within: str = "", remedy: str = ""
+    ) -> None:
+        super().__init__(value, sample, feature, name, within, remedy)  # all of them, so that it can be pickled
 
     def __str__(self) -> str:
-        value, sample, feature, name, within = self.args
+        value, sample, feature, name, within, remedy = self.args
         place = f"feature {feature}" if name is None else f"column {name!r}"
         return (
             f"Input X contains {value}, first in sample {sample}{within}, {place}; "
-            "remove these samples or replace such values by finite numbers"
+            f"remove these samples or replace such values by finite numbers{remedy and ', or ' + remedy}"
         )
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the value is missing, and not infinite."""
+        return bool(self.args[0] != "infinity")
 
     def named(self, names: Sequence[str], within: str | None = None) -> NotFiniteError:
         """The same error with the name of the column, and with what the sample's number refers to."""
-        value, sample, feature, _, earlier = self.args
-        return NotFiniteError(value, sample, feature, str(names[feature]), earlier if within is None else within)
+        value, sample, feature, _, earlier, remedy = self.args
+        return NotFiniteError(
+            value, sample, feature, str(names[feature]), earlier if within is None else within, remedy
+        )
+
+    def with_remedy(self, remedy: str) -> NotFiniteError:
+        """The same error, with one more way to mend it."""
+        value, sample, feature, name, within, _ = self.args
+        return NotFiniteError(value, sample, feature, name, within, remedy)
 
 
 class StoreExistsError(FxdaskError, FileExistsError):

@@ -253,7 +253,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         X : array, DataFrame, Dask array or DataFrame, Zarr array, or path of a Zarr array, a .npy file or Parquet
             One sample per row. :func:`fxdask.table` chooses columns of Parquet.
         y : the same types, one label per sample
-            If X is Parquet, y may also be the name of its column that holds the labels.
+            If X is a DataFrame or Parquet, y may also be the name of its column that holds the labels.
 
         Returns
         -------

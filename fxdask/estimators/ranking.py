@@ -26,6 +26,7 @@ from fxdask.workflows.model import TrainingData
 from fxdask.workflows.rank import rank
 from fxdask.workflows.rank_request import RankOptions
 from fxdask.workflows.ranked import RankedFeatures
+from fxdask.workflows.settings import check_flag
 from fxdask.workflows.tables import numeric_columns, with_label_column
 
 __all__ = ["Ranking", "check_table_path", "rank_features"]
@@ -201,7 +202,7 @@ def rank_features(  # noqa: PLR0913 - the public call
     X : array, DataFrame, Dask array or DataFrame, Zarr array, or path of a Zarr array, a .npy file or Parquet
         One sample per row. :func:`fxdask.table` chooses columns of Parquet.
     y : the same types, one label per sample
-        If X is Parquet, y may also be the name of its column that holds the labels.
+        If X is a DataFrame or Parquet, y may also be the name of its column that holds the labels.
     criteria : list of str
         Names in ``fxdask.CRITERIA``.
     store : path, URL or None
@@ -255,6 +256,7 @@ def rank_features(  # noqa: PLR0913 - the public call
             "random_state": random_state,
         }
     )
+    check_flag("numeric_only", numeric_only)
     checked_limit(memory_limit)
     X, y = with_label_column(X, y)
     samples = as_samples(numeric_columns(X) if numeric_only else X)

@@ -64,8 +64,8 @@ def batch_score(  # noqa: PLR0913 - the public call
         Must not exist yet, unless ``overwrite`` is set and it holds earlier scores. On a disk they
         are kept until the new scores are complete; in an object store they are deleted first.
     y : labels, optional
-        True labels; they give the accuracy and the confusion matrix. If X is Parquet, y may be the name
-        of its column.
+        True labels; they give the accuracy and the confusion matrix. If X is a DataFrame or Parquet, y may be
+        the name of its column.
     columns : list of str, optional
         The columns of X that are the features. By default those of the fit if X is Parquet and the model
         knows their names, else all but the ids.

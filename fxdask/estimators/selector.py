@@ -25,7 +25,7 @@ from fxdask.workflows.rank import rank
 from fxdask.workflows.rank_request import RankOptions
 from fxdask.workflows.ranked import SHORT_RULES, RankedFeatures, ranks_of
 from fxdask.workflows.redundancy import REDUNDANCIES, Redundancy
-from fxdask.workflows.settings import check_name, check_whole_number
+from fxdask.workflows.settings import check_flag, check_name, check_whole_number
 from fxdask.workflows.tables import in_fitted_order, is_frame, numeric_columns, opened, with_label_column
 
 __all__ = ["FilterSelector"]
@@ -232,9 +232,11 @@ class FilterSelector(SelectorMixin, BaseEstimator):
             check_whole_number("k", self.k)
         for name, low, high in (("percentile", 0, 100), ("fdr", 0, 1), ("threshold", -np.inf, np.inf)):
             value = rules[name]
-            if value is not None and not (isinstance(value, Real) and low <= float(value) <= high):
+            if value is not None and not (_is_number(value) and low <= float(value) <= high):
                 raise InvalidInputError(f"{name} must be a number from {low} to {high}, not {value!r}")
         check_name("fdr_method", self.fdr_method, SHORT_RULES)
+        for name in ("per_class", "numeric_only"):
+            check_flag(name, getattr(self, name))
         criterion = CRITERIA[self.criterion]
         if self.fdr is not None and criterion.p_values is None:
             tests = ", ".join(repr(name) for name, one in CRITERIA.items() if one.p_values)
@@ -292,6 +294,10 @@ class FilterSelector(SelectorMixin, BaseEstimator):
                 "transform takes arrays, DataFrames and Dask collections; open the files with dask, "
                 "such as dask.array.from_zarr(path) or dask.dataframe.read_parquet(path)"
             )
+        if self.numeric_only and is_frame(X) and hasattr(self, "feature_names_in_"):
+            # Columns without numbers would turn the whole array into objects.
+            columns = in_fitted_order(list(X.columns), self.feature_names_in_.tolist())
+            return np.asarray(X[[columns[feature] for feature in support.tolist()]])
         return super().transform(X)
 
     def inverse_transform(self, X: Any) -> Any:
@@ -334,6 +340,10 @@ class FilterSelector(SelectorMixin, BaseEstimator):
         tags.target_tags.required = True
         tags.input_tags.allow_nan = self.missing == "omit"
         return tags
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
 
 
 def _check_width(X: DaskArray, n_features: int) -> None:

@@ -193,7 +193,7 @@ def _known_chunks(array: DaskArray, name: str) -> DaskArray:
 def as_labels(y: Any, name: str = "y") -> NDArray:
     """Any accepted form of labels -> (sample,) numbers, booleans or strings."""
     if y is None:
-        raise InvalidInputError(f"this classifier requires {name} to be passed, but the target {name} is None")
+        raise InvalidInputError(f"this estimator requires {name} to be passed, but the target {name} is None")
     y = opened(y)
     if isinstance(y, DaskArray) or hasattr(y, "to_dask_array"):
         # Labels are computed at once, so unknown chunk sizes are allowed.

@@ -52,7 +52,7 @@ SHOWN_PER_CRITERION = 3
 
 def rank(settings: RankSettings, data: TrainingData, options: RankOptions) -> RankedFeatures:
     """Rank the features, into a store if one is given; an unfinished store is resumed, a finished one is loaded."""
-    with named_features(data.samples.names):
+    with named_features(data.samples.names, if_missing='pass missing="omit"'):
         started = time.perf_counter()
         check_reachable(location_of(data.samples.handle), "the samples")
         identity = request_identity(settings, data, options) if options.store else {}

@@ -8,7 +8,7 @@ from fxdask.errors import InvalidInputError
 from fxdask.kernels.criteria.base import Need
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
-from fxdask.workflows.settings import check_name, check_priors, check_whole_number
+from fxdask.workflows.settings import check_flag, check_name, check_priors, check_whole_number
 
 __all__ = ["MISSING", "RankSettings"]
 
@@ -49,8 +49,7 @@ class RankSettings:
         check_name("spread", self.spread, SPREADS)
         check_name("missing", self.missing, MISSING)
         check_priors(self.priors)
-        if not isinstance(self.shrink_spread, bool):
-            raise InvalidInputError(f"shrink_spread must be True or False, not {self.shrink_spread!r}")
+        check_flag("shrink_spread", self.shrink_spread)
         if self.n_anchors is not None:
             check_whole_number("n_anchors", self.n_anchors)
         check_whole_number("n_neighbors", self.n_neighbors)

@@ -27,6 +27,7 @@ __all__ = [
     "PROJECTIONS_KEPT",
     "SELECTIONS",
     "FitSettings",
+    "check_flag",
     "check_name",
     "check_priors",
     "check_whole_number",
@@ -134,8 +135,7 @@ class FitSettings:
         _check_bandwidth(self.bandwidth)
         check_priors(self.priors)
         for name in ("shrink_spread", "keep_weights"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidInputError(f"{name} must be True or False, not {getattr(self, name)!r}")
+            check_flag(name, getattr(self, name))
         if not isinstance(self.seed, int) or isinstance(self.seed, bool) or self.seed < 0:
             raise InvalidInputError(f"the seed must be a whole number of at least 0, not {self.seed!r}")
 
@@ -148,6 +148,12 @@ def check_whole_number(name: str, value: Any, also: str = "") -> None:
     """Refuse a value that is not a whole number of at least 1."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise InvalidInputError(f"{name} must be a whole number of at least 1{also and ' or ' + also}, not {value!r}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse a value that is neither True nor False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InvalidInputError(f"{name} must be True or False, not {value!r}")
 
 
 def check_name(name: str, value: Any, known: _Names, also: str = "") -> None:

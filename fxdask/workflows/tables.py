@@ -80,8 +80,10 @@ def opened(X: Any) -> Any:
 
 
 def with_label_column(X: Any, y: Any) -> tuple[Any, Any]:
-    """X without its column y, and this column as labels, if X is Parquet and y the name of a column; else X and y."""
+    """X without its column y, and this column as labels, if X is a table and y the name of a column; else X and y."""
     X = opened(X)
+    if isinstance(y, str) and (is_frame(X) or is_dask_frame(X)) and y in set(X.columns):
+        return X[[name for name in X.columns if name != y]], X[y]
     if not isinstance(X, ParquetTable) or not isinstance(y, str) or not is_local(y) or Path(y).expanduser().exists():
         return X, y
     if y not in {column.name for column in X.schema}:
@@ -240,11 +242,10 @@ def _checked_names(known: Iterable[str], wanted: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def named_features(names: Sequence[str] | NDArray | None) -> Iterator[None]:
-    """Add the name of the column to errors about its values."""
+def named_features(names: Sequence[str] | NDArray | None, if_missing: str = "") -> Iterator[None]:
+    """Add the name of the column to errors about its values, and one more remedy if a value is missing."""
     try:
         yield
     except NotFiniteError as error:
-        if names is None:
-            raise
-        raise error.named(list(names)) from None
+        named = error if names is None else error.named(list(names))
+        raise named.with_remedy(if_missing) if error.is_missing else named from None

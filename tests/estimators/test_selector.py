@@ -153,6 +153,9 @@ def test_tables_keep_their_names_and_columns_without_numbers_are_left_out(data):
     assert selector.n_features_in_ == 13
     assert selector.get_feature_names_out().tolist() == ["f0", "f3"]
     assert selector.inverse_transform(frame[["f0", "f3"]].to_numpy()).shape == (600, 13)
+    plain = selector.set_output(transform="default").transform(frame[frame.columns[::-1]])
+    assert plain.dtype == X.dtype
+    assert np.array_equal(plain, X[:, [0, 3]])
 
 
 def test_missing_values_are_left_out_column_by_column(data):
@@ -185,6 +188,10 @@ def test_a_pipeline_is_searched(data):
         ({"criterion": "gini"}, "criterion='gini' is not known"),
         ({"k": 0}, "k must be a whole number of at least 1"),
         ({"percentile": 101}, "percentile must be a number from 0 to 100, not 101"),
+        ({"percentile": True}, "percentile must be a number from 0 to 100, not True"),
+        ({"criterion": "pearson", "fdr": True}, "fdr must be a number from 0 to 1, not True"),
+        ({"per_class": "yes"}, "per_class must be True or False, not 'yes'"),
+        ({"numeric_only": 1}, "numeric_only must be True or False, not 1"),
         ({"percentile": 5, "fdr": 0.1}, "percentile and fdr are given but one rule selects"),
         ({"fdr": 0.1}, "fdr needs p-values, .* choose one of 'pearson', 'kolmogorov_smirnov'"),
         ({"criterion": "pearson", "fdr": 0.1, "fdr_method": "holm"}, "fdr_method='holm' is not known"),

@@ -56,6 +56,19 @@ def test_every_table_gives_the_model_of_the_array(tmp_path):
         assert made.score(samples, labels) == expected.score(X, Y), name
 
 
+@pytest.mark.parametrize(
+    "form", [lambda frame: frame, pl.from_pandas, lambda frame: dd.from_pandas(frame, npartitions=3)]
+)
+def test_the_labels_may_be_a_column_of_a_frame(form):
+    whole = form(WIDE.drop(columns="id"))
+    clf = fit(whole, "y")
+    assert clf.feature_names_in_.tolist() == ["d", "c", "b", "a"]
+    assert clf.score(whole, "y") == fit(FRAME[["d", "c", "b", "a"]], Y).score(FRAME[["d", "c", "b", "a"]], Y)
+    assert fxdask.rank_features(whole, "y", ["pearson"]).names.tolist() == ["d", "c", "b", "a"]
+    with pytest.raises(InvalidInputError, match="there is no file or folder nothing"):
+        fit(whole, "nothing.npy")
+
+
 @settings(max_examples=6, deadline=None)
 @given(st.integers(1, 50), st.integers(1, 9), st.sampled_from(["f4", "f8", "i2"]))
 def test_row_groups_and_partitions_never_change_a_model(tmp_path_factory, group, npartitions, dtype):
