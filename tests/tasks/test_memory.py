@@ -56,13 +56,13 @@ def samples(kind, shape, dtype, folder):
     [
         ("numpy", (12_000, 100), np.float32, None, None, {}),
         ("npy", (3_000, 784), np.uint8, None, None, {}),
-        ("npy", (30_000, 784), np.uint8, "sample", None, {}),
+        ("npy", (12_000, 784), np.uint8, "sample", None, {}),
         ("npy", (20_000, 200), np.float64, "feature", None, {}),
         ("npy", (1_500, 8_192), np.float32, "sample", None, {}),
         ("zarr", (40_000, 200), np.float32, None, None, {"spread": "std"}),
         ("npy", (100_000, 8), np.float32, None, 32, {}),
         ("npy", (100_000, 8), np.float32, None, 32, {"location": "mean", "spread": "std"}),
-        ("zarr", (120_000, 100), np.float64, "sample", 110, {}),
+        ("zarr", (100_000, 60), np.float64, "sample", 100, {}),
         ("numpy", (120_000, 20), np.uint8, None, 60, {}),
     ],
 )
