@@ -16,7 +16,7 @@ from scoring_runs import wide_in
 
 from fxdask.planning import score_plan
 
-for profile, n_examples in (("short", 12), ("full", 50)):
+for profile, n_examples in (("short", 10), ("full", 50)):
     settings.register_profile(
         profile,
         deadline=None,

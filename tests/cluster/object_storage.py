@@ -15,6 +15,16 @@ import s3fs
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
+# S3 alone: moto's own server looks for the service of each request in some hundred folders.
+SERVER = """
+import sys
+from moto.moto_server.werkzeug_app import create_backend_app
+from werkzeug.serving import run_simple
+
+run_simple("127.0.0.1", int(sys.argv[1]), create_backend_app("s3"), threaded=True)
+"""
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -26,7 +36,7 @@ def s3_server():
     """Run the server in its own process; yields the environment variables that clients need."""
     port = free_port()
     server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        [sys.executable, "-c", SERVER, str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
