@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
@@ -20,6 +21,8 @@ from fxdask.planning.machine import Resources
 from fxdask.tasks.telemetry import available_bytes, resident_bytes
 
 __all__ = ["checked_limit", "measured_resources"]
+
+RETRY_PAUSES = (0.0, 0.5, 2.0)
 
 
 def checked_limit(memory_limit: Any) -> int | None:
@@ -60,9 +63,7 @@ def measured_resources(memory_limit: Any = None, extra_baseline: int = 0, *, loc
 def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources:
     client.wait_for_workers(1)
     check_workers(client)
-    # The call imports fxdask on the workers, so that the baseline includes its libraries.
-    # Workers that leave during the call are not counted.
-    in_use: Mapping[str, int] = client.run(resident_bytes, on_error="ignore")
+    in_use = _memory_in_use(client)
     workers = client.scheduler_info(n_workers=-1)["workers"]
     found = [
         Resources(
@@ -79,3 +80,21 @@ def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resou
             "all workers left while their memory was measured; start workers and make the same call again"
         )
     return min(found, key=lambda worker: worker.per_task)
+
+
+def _memory_in_use(client: Client) -> Mapping[str, int]:
+    """Address of each worker -> bytes in use, with the libraries of fxdask, which the call imports there.
+
+    Workers that leave during the call are not counted. If none answers, all are asked again.
+    """
+    answers: Mapping[str, int | Exception] = {}
+    for pause in RETRY_PAUSES:
+        time.sleep(pause)
+        answers = client.run(resident_bytes, on_error="return")
+        found = {address: answer for address, answer in answers.items() if not isinstance(answer, Exception)}
+        if found:
+            return found
+    reasons = "; ".join(f"{address}: {error}" for address, error in answers.items()) or "all workers left"
+    raise ClusterError(
+        f"no worker could tell how much memory it uses ({reasons}); start workers and make the same call again"
+    )

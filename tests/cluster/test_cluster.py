@@ -22,7 +22,7 @@ import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.execution import compute as compute_module
-from fxdask.execution import connection, importance
+from fxdask.execution import connection, importance, resources
 from fxdask.execution.connection import connected
 from fxdask.planning import score_plan
 from fxdask.workflows.evaluate import checked_test_data, evaluate_model
@@ -154,6 +154,29 @@ def test_workers_refuse_samples_with_nan(client, lazy, tmp_path):
     with pytest.raises(InvalidInputError, match="NaN, first in sample 1400"):
         FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "m.zarr").fit(data, Y)
     assert not (tmp_path / "m.zarr").exists()
+
+
+def test_workers_that_cannot_tell_their_memory_are_asked_again(client, tmp_path, monkeypatch):
+    def memory(how_often):
+        """A function that fails the first times, each in its own file of calls; pickled by value."""
+        calls = str(tmp_path / f"calls-{how_often}")
+
+        def asked(dask_worker):
+            with open(calls + dask_worker.id, "a+") as file:
+                file.write("x")
+                file.seek(0)
+                if len(file.read()) <= how_often:
+                    raise OSError("too many open files")
+            return 2**28
+
+        return asked
+
+    monkeypatch.setattr(resources, "RETRY_PAUSES", (0.0, 0.01))
+    monkeypatch.setattr(resources, "resident_bytes", memory(1))
+    assert resources.measured_resources().baseline == 2**28
+    monkeypatch.setattr(resources, "resident_bytes", memory(2))
+    with pytest.raises(ClusterError, match=r"no worker could tell .*tcp://.*: too many open files; .*start workers"):
+        resources.measured_resources()
 
 
 def test_no_files_remain_after_an_error_on_the_workers(client, tmp_path):
