@@ -282,10 +282,12 @@ class FilterSelector(SelectorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         support = self.get_support(indices=True)
-        if is_dask_frame(X):
+        # In one array, columns without numbers would turn all others into objects.
+        if is_dask_frame(X) or (self.numeric_only and is_frame(X)):
             fitted = [str(name) for name in getattr(self, "feature_names_in_", X.columns)]
             columns = in_fitted_order(list(X.columns), fitted)
-            return X[[columns[feature] for feature in support.tolist()]]
+            chosen = X[[columns[feature] for feature in support.tolist()]]
+            return chosen if is_dask_frame(X) else np.asarray(chosen)
         if isinstance(X, DaskArray):
             _check_width(X, self.n_features_in_)
             return X[:, support]
@@ -294,10 +296,6 @@ class FilterSelector(SelectorMixin, BaseEstimator):
                 "transform takes arrays, DataFrames and Dask collections; open the files with dask, "
                 "such as dask.array.from_zarr(path) or dask.dataframe.read_parquet(path)"
             )
-        if self.numeric_only and is_frame(X) and hasattr(self, "feature_names_in_"):
-            # Columns without numbers would turn the whole array into objects.
-            columns = in_fitted_order(list(X.columns), self.feature_names_in_.tolist())
-            return np.asarray(X[[columns[feature] for feature in support.tolist()]])
         return super().transform(X)
 
     def inverse_transform(self, X: Any) -> Any:

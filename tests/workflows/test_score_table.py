@@ -68,7 +68,7 @@ def small_tasks(monkeypatch):
 
 
 @pytest.fixture
-def test_set(tmp_path):
+def labelled_rows(tmp_path):
     path = tmp_path / "test.parquet"
     TABLE.to_parquet(path, row_group_size=768)
     return path
@@ -88,10 +88,10 @@ def names_in(folder):
 
 
 def test_ids_labels_and_scores_are_written_in_the_order_of_the_samples(
-    model, test_set, tmp_path, expected, small_tasks
+    model, labelled_rows, tmp_path, expected, small_tasks
 ):
     out = tmp_path / "scored.parquet"
-    result = fxdask.batch_score(model.store_, test_set, out, "y", id_columns=IDS, likelihood=True)
+    result = fxdask.batch_score(model.store_, labelled_rows, out, "y", id_columns=IDS, likelihood=True)
     found = check(out, expected)
     assert list(found.columns) == [*IDS, "label", "score_0", "score_1", "log_likelihood"]
     assert np.array_equal(found["log_likelihood"], expected["log_likelihood"])
@@ -136,7 +136,7 @@ def test_every_input_can_be_scored_into_parquet(model, tmp_path, expected):
         check(tmp_path / f"{name}.parquet", expected, [])
 
 
-def test_a_test_set_without_rows_gives_a_table_without_rows(model, test_set, tmp_path):
+def test_a_test_set_without_rows_gives_a_table_without_rows(model, labelled_rows, tmp_path):
     TABLE[:0].to_parquet(tmp_path / "none.parquet")
     fxdask.batch_score(model, tmp_path / "none.parquet", tmp_path / "out.parquet", id_columns=["day"])
     assert pq.read_table(tmp_path / "out.parquet").column_names == ["day", "label", "score_0", "score_1"]
@@ -168,12 +168,12 @@ def interrupt_after(n_files, monkeypatch):
     monkeypatch.setattr(score_table.ScoreTable, "write_chunk", write)
 
 
-def test_an_interrupted_scoring_is_resumed(model, test_set, tmp_path, expected, small_tasks, monkeypatch):
+def test_an_interrupted_scoring_is_resumed(model, labelled_rows, tmp_path, expected, small_tasks, monkeypatch):
     out = tmp_path / "scored.parquet"
     with monkeypatch.context() as patch:
         interrupt_after(3, patch)
         with pytest.raises(InterruptedForTestError):
-            fxdask.batch_score(model, test_set, out, id_columns=IDS)
+            fxdask.batch_score(model, labelled_rows, out, id_columns=IDS)
     assert not out.exists()
     (hidden,) = tmp_path.glob(".scored.parquet.next-*")
     parts = sorted(hidden.glob("scores-*"))
@@ -183,7 +183,7 @@ def test_an_interrupted_scoring_is_resumed(model, test_set, tmp_path, expected, 
     partial.write_bytes(b"of a killed writer")
 
     os.utime(partial, (1, 1))
-    result = fxdask.batch_score(model, test_set, out, Y, id_columns=IDS)
+    result = fxdask.batch_score(model, labelled_rows, out, Y, id_columns=IDS)
     assert result.n_resumed in (2 * 768, 768 + N % 768)
     assert sum(result.chunks_by_process.values()) == 4
     assert result.accuracy == np.mean(expected["labels"] == Y)
@@ -192,27 +192,27 @@ def test_an_interrupted_scoring_is_resumed(model, test_set, tmp_path, expected, 
     assert names_in(tmp_path) == ["scored.parquet", "test.parquet"]
 
 
-def test_other_ids_or_samples_are_another_job(model, test_set, tmp_path, expected, small_tasks, monkeypatch):
+def test_other_ids_or_samples_are_another_job(model, labelled_rows, tmp_path, expected, small_tasks, monkeypatch):
     with monkeypatch.context() as patch:
         interrupt_after(3, patch)
         with pytest.raises(InterruptedForTestError):
-            fxdask.batch_score(model, test_set, tmp_path / "scored.parquet", id_columns=["id"])
-    assert fxdask.batch_score(model, test_set, tmp_path / "scored.parquet", id_columns=IDS).n_resumed == 0
+            fxdask.batch_score(model, labelled_rows, tmp_path / "scored.parquet", id_columns=["id"])
+    assert fxdask.batch_score(model, labelled_rows, tmp_path / "scored.parquet", id_columns=IDS).n_resumed == 0
     check(tmp_path / "scored.parquet", expected)
 
 
-def test_finished_and_foreign_folders_are_not_overwritten(model, test_set, tmp_path, expected):
+def test_finished_and_foreign_folders_are_not_overwritten(model, labelled_rows, tmp_path, expected):
     out = tmp_path / "scored.parquet"
-    fxdask.batch_score(model, test_set, out)
+    fxdask.batch_score(model, labelled_rows, out)
     with pytest.raises(StoreExistsError, match="already holds a finished .* pass overwrite=True") as error:
-        fxdask.batch_score(model, test_set, out)
+        fxdask.batch_score(model, labelled_rows, out)
     one_sentence(error)
-    fxdask.batch_score(model, test_set, out, id_columns=IDS, overwrite=True)
+    fxdask.batch_score(model, labelled_rows, out, id_columns=IDS, overwrite=True)
     check(out, expected)
     (out / "notes.txt").write_text("mine")
     for overwrite in (False, True):
         with pytest.raises(StoreExistsError):
-            fxdask.batch_score(model, test_set, out, overwrite=overwrite)
+            fxdask.batch_score(model, labelled_rows, out, overwrite=overwrite)
     assert (out / "notes.txt").read_text() == "mine"
     TABLE.to_parquet(tmp_path / "file.parquet")
     (tmp_path / "spark.parquet").mkdir()
@@ -220,7 +220,7 @@ def test_finished_and_foreign_folders_are_not_overwritten(model, test_set, tmp_p
     TABLE.to_parquet(tmp_path / "spark.parquet" / "part-00000.parquet")
     for name in ("file.parquet", "spark.parquet"):
         with pytest.raises(StoreExistsError, match="exists but is not a score table of fxdask") as error:
-            fxdask.batch_score(model, test_set, tmp_path / name, overwrite=True)
+            fxdask.batch_score(model, labelled_rows, tmp_path / name, overwrite=True)
         one_sentence(error)
     assert len(pd.read_parquet(tmp_path / "spark.parquet")) == N
 
@@ -283,18 +283,18 @@ def test_impossible_columns_are_refused_before_anything_is_written(model, tmp_pa
     assert names_in(tmp_path) == ["t.parquet"]
 
 
-def test_only_the_missing_range_reads_its_samples(model, test_set, tmp_path, small_tasks, monkeypatch):
+def test_only_the_missing_range_reads_its_samples(model, labelled_rows, tmp_path, small_tasks, monkeypatch):
     read = []
     original = score_tasks.read_pieces
     monkeypatch.setattr(score_tasks, "read_pieces", lambda *words: read.append(words[1]) or original(*words))
     with monkeypatch.context() as patch:
         patch.setattr(ScoreTable, "finish", lambda *_, **__: (_ for _ in ()).throw(InterruptedForTestError))
         with pytest.raises(InterruptedForTestError):
-            fxdask.batch_score(model, test_set, tmp_path / "out.parquet")
+            fxdask.batch_score(model, labelled_rows, tmp_path / "out.parquet")
     (hidden,) = tmp_path.glob(".out.parquet.next-*")
     (hidden / "scores-00002.parquet").unlink()
     read.clear()
-    assert fxdask.batch_score(model, test_set, tmp_path / "out.parquet").n_resumed == N - 768
+    assert fxdask.batch_score(model, labelled_rows, tmp_path / "out.parquet").n_resumed == N - 768
     assert read == [2 * 768]
 
 
