@@ -172,7 +172,8 @@ def _listed(group: zarr.Group) -> dict[str, int | None]:
             return {name.removeprefix(root): facts.get("size") for name, facts in found.items()}
         return {name: None async for name in store.list_prefix(prefix)}
 
-    return {name.removeprefix(prefix): length for name, length in run(list_all()).items() if not is_partial(name)}
+    lengths = {name.removeprefix(prefix): length for name, length in run(list_all()).items()}
+    return {name: length for name, length in lengths.items() if not is_partial(name)}
 
 
 def _key(group: zarr.Group, name: str) -> str:
