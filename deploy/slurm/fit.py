@@ -96,5 +96,5 @@ if __name__ == "__main__":
     # kill, and Slurm if this is a job itself, would end the program before it can end its jobs. Ctrl-C is handled in
     # the same way, because dask-jobqueue would treat it as a normal end.
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit("told to end; the same call goes on from the store"))
+        signal.signal(number, lambda *_: sys.exit("stopped by a signal; the same call resumes from the store"))
     main()

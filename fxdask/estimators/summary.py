@@ -27,7 +27,7 @@ def summary_of(classifier: FisherNetworkClassifier) -> dict[str, Any]:
     )
     return {
         "store": classifier.store_,
-        "inputs": classifier.n_features_in_,
+        "features": classifier.n_features_in_,
         "seed": classifier.seed_,
         "parameters": {name: value for name, value in classifier.get_params().items() if name not in HIDDEN},
         "normalization": {"used": classifier.normalize_, "requested": classifier.normalize},

@@ -317,7 +317,7 @@ class FitPlan(FitSize):
         return {
             "nodes": self.n_nodes,
             "samples": self.n_samples,
-            "inputs": self.n_features,
+            "features": self.n_features,
             "classes": self.n_classes,
             "blocks": self.n_blocks,
             "nodes_per_block": self.nodes_per_block,

@@ -57,7 +57,7 @@ def test_fit_score_and_info_agree_with_python(fitted_apart, two_blobs):
     facts = json.loads(fitted.stdout)
     assert set(facts) == {
         "store",
-        "inputs",
+        "features",
         "seed",
         "parameters",
         "normalization",
@@ -95,7 +95,7 @@ def test_fit_score_and_info_agree_with_python(fitted_apart, two_blobs):
     assert np.array_equal(zarr.open_group(folder / "scored.zarr")["labels"][:], model.predict(X[160:]))
 
     info = json.loads(run_here(folder, "info", "model.zarr", "--json").stdout)
-    assert info["inputs"] == 6
+    assert info["features"] == 6
     assert info["parameters"]["bandwidth"] == "scott"
     assert info["bytes"] > 200 * 6 * 4
     as_text = run_here(folder, "info", "model.zarr")

@@ -175,7 +175,7 @@ def test_a_terminated_slurm_script_ends_its_jobs(slurm, data, tmp_path):
         wait_until(lambda: len(slurm()) == 2, "both jobs are submitted")
         fit.terminate()
         assert fit.wait(timeout=SECONDS) == 1
-    assert "told to end; the same call goes on from the store" in (tmp_path / "log").read_text()
+    assert "stopped by a signal; the same call resumes from the store" in (tmp_path / "log").read_text()
     wait_until(lambda: not any(is_running(job) for job in slurm()), "all jobs have ended")
 
 
