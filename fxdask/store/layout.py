@@ -1,4 +1,4 @@
-"""The table of all arrays in a store: name, dimensions, type and chunking; FORMAT.md describes their content."""
+"""All arrays of a store in one table: name, dimensions, type, chunking, codecs; FORMAT.md describes their content."""
 
 from __future__ import annotations
 
