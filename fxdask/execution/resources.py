@@ -18,7 +18,8 @@ from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.execution.client import active_client
 from fxdask.execution.workers import check_workers
 from fxdask.planning.machine import Resources
-from fxdask.tasks.telemetry import available_bytes, resident_bytes
+from fxdask.tasks.score import bytes_in_use
+from fxdask.tasks.telemetry import available_bytes
 
 __all__ = ["checked_limit", "measured_resources"]
 
@@ -55,9 +56,9 @@ def measured_resources(memory_limit: Any = None, extra_baseline: int = 0, *, loc
         return _of_workers(client, limit, extra_baseline)
     threads = dask.config.get("num_workers", None) or CPU_COUNT
     if limit is None:
-        free = min(available_bytes(), MEMORY_LIMIT - resident_bytes())
+        free = min(MEMORY_LIMIT - bytes_in_use(), available_bytes())
         return Resources(limit=max(1, free), baseline=extra_baseline, threads=threads, with_caller=True)
-    return Resources(limit=limit, baseline=resident_bytes() + extra_baseline, threads=threads, with_caller=True)
+    return Resources(limit=limit, baseline=bytes_in_use() + extra_baseline, threads=threads, with_caller=True)
 
 
 def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources:
@@ -90,7 +91,7 @@ def _memory_in_use(client: Client) -> Mapping[str, int]:
     answers: Mapping[str, int | Exception] = {}
     for pause in RETRY_PAUSES:
         time.sleep(pause)
-        answers = client.run(resident_bytes, on_error="return")
+        answers = client.run(bytes_in_use, on_error="return")
         found = {address: answer for address, answer in answers.items() if not isinstance(answer, Exception)}
         if found:
             return found

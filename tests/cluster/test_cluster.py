@@ -172,9 +172,9 @@ def test_workers_that_cannot_tell_their_memory_are_asked_again(client, tmp_path,
         return asked
 
     monkeypatch.setattr(resources, "RETRY_PAUSES", (0.0, 0.01))
-    monkeypatch.setattr(resources, "resident_bytes", memory(1))
+    monkeypatch.setattr(resources, "bytes_in_use", memory(1))
     assert resources.measured_resources().baseline == 2**28
-    monkeypatch.setattr(resources, "resident_bytes", memory(2))
+    monkeypatch.setattr(resources, "bytes_in_use", memory(2))
     with pytest.raises(ClusterError, match=r"no worker could tell .*tcp://.*: too many open files; .*start workers"):
         resources.measured_resources()
 
