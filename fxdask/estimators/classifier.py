@@ -22,6 +22,7 @@ from fxdask.execution.frames import is_dask_frame, lazy_frame
 from fxdask.execution.resources import checked_limit
 from fxdask.kernels.importance import shares_of_features
 from fxdask.kernels.network import NetworkParameters
+from fxdask.kernels.results import best_classes, log_probabilities, score_difference, unchanged
 from fxdask.kernels.scorer import class_probabilities, log_likelihood
 from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.kernels.weights import weight_rows
@@ -334,7 +335,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         array([0, 0])
         """
         check_is_fitted(self)
-        return self._scored(X, FrameResult(partial(_labels, classes=self.classes_), "label"))
+        return self._scored(X, FrameResult(partial(best_classes, classes=self.classes_), "label"))
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
         """Log of :meth:`predict_proba`, also where the probability itself underflows to zero.
@@ -352,7 +353,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         (150, 3)
         """
         check_is_fitted(self)
-        finish = partial(_log_softmax, temperature=self.temperature_)
+        finish = partial(log_probabilities, temperature=self.temperature_)
         return self._scored(X, FrameResult(finish, self.classes_.tolist()))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
@@ -415,8 +416,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if len(self.classes_) == 2:
-            return self._scored(X, FrameResult(_difference, "decision"))
-        return self._scored(X, FrameResult(_unchanged, self.classes_.tolist()))
+            return self._scored(X, FrameResult(score_difference, "decision"))
+        return self._scored(X, FrameResult(unchanged, self.classes_.tolist()))
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Share of samples whose predicted label equals ``y``.
@@ -628,20 +629,3 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """The model with the current ``density``, which may have changed since the fit."""
         check_is_fitted(self)
         return self._model.with_density(self.density)
-
-
-def _labels(scores: NDArray[np.float64], classes: NDArray) -> NDArray:
-    return classes[scores.argmax(axis=1)]
-
-
-def _log_softmax(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    scaled = (scores - scores.max(axis=1, keepdims=True)) / temperature
-    return scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
-
-
-def _difference(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    return scores[:, 1] - scores[:, 0]
-
-
-def _unchanged(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    return scores

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -25,10 +25,10 @@ __all__ = [
     "ScoreRange",
     "ScoreSummary",
     "bytes_in_use",
-    "log_score_block",
     "log_score_rows",
     "merge_score_summaries",
     "open_scores",
+    "result_block",
     "score_rows",
     "tabulate",
     "write_scores",
@@ -144,11 +144,17 @@ def _scored(scorer: Scorer, samples: Source, start: int, stop: int | None) -> tu
     return merge_scored(scorer.score_steps(pieces, start), scorer.n_classes), n_bytes
 
 
-def log_score_block(scorer: Scorer, rows: NDArray, declared: str, block_info: Any = None) -> NDArray[np.float64]:
-    """(sample, feature) one chunk of a Dask array -> (sample, class) ln y; Dask passes ``block_info``."""
+def result_block(
+    scorer: Scorer,
+    rows: NDArray,
+    declared: str,
+    finish: Callable[[NDArray[np.float64]], NDArray],
+    block_info: Any = None,
+) -> NDArray:
+    """(sample, feature) one chunk of a Dask array -> ``finish`` of its (sample, class) ln y; Dask passes block_info."""
     start, stop = block_info[None]["array-location"][0]
     rows = as_declared(rows, (stop - start, scorer.n_features), declared)
-    return log_score_rows(scorer, rows, start, None).scores
+    return finish(log_score_rows(scorer, rows, start, None).scores)
 
 
 def bytes_in_use() -> int:

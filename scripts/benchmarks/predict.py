@@ -1,5 +1,7 @@
 """Labelling a Dask array on two worker processes, compared with local threads, and single tasks that label few rows."""
 
+import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,14 +10,15 @@ import click
 import dask
 import dask.array as da
 import numpy as np
-from distributed import Client, wait
+from distributed import Client
 
 from benchmarks.measure import Ratio, in_turn, report, save
 from benchmarks.workers import workers
 from fxdask import FisherNetworkClassifier
 
-THREADS, WORKERS, LOADED = "local threads", "two workers, persisted", "two workers, the model loaded"
-FEW_ROWS = "submit, {:,} rows"
+THREADS, WORKERS, SUBMITTED, HERE = "local threads", "two workers", "one task, 1,000 rows", "here, 1,000 rows"
+ROWS_OF_A_TASK = 1_000
+LONGEST_TASK = 0.2
 
 
 @click.command()
@@ -33,13 +36,9 @@ def predict(file: Path | None, repeats: int, rows_per_chunk: int, **shape: Any) 
     rng = np.random.default_rng(0)
     clf = fitted_model(rng, **shape)
     X = rng.standard_normal((shape["samples"], shape["inputs"]), dtype=np.float32)
-    few = X[:1_000]
-    local = da.from_array(X, chunks=(rows_per_chunk, -1))
-    expected = clf.predict(X)
+    few, local, expected = X[:ROWS_OF_A_TASK], da.from_array(X, chunks=(rows_per_chunk, -1)), clf.predict(X)
     with workers("4GiB") as client:
-        persisted = local.persist()
-        wait(persisted)
-        submitted = first_and_second(client, clf, few)
+        persisted = scattered(client, X, rows_per_chunk)
 
         def on_threads() -> None:
             with dask.config.set(scheduler="threads", num_workers=2):
@@ -48,18 +47,32 @@ def predict(file: Path | None, repeats: int, rows_per_chunk: int, **shape: Any) 
         def on_workers() -> None:
             assert np.array_equal(clf.predict(persisted).compute(), expected)
 
-        name = FEW_ROWS.format(len(few))
+        started = time.perf_counter()
+        on_workers()
+        first = time.perf_counter() - started
         work: dict[str, Callable[[], object]] = {
             THREADS: on_threads,
             WORKERS: on_workers,
-            name: lambda: client.submit(clf.predict, few, pure=False).result(),
-            "predict here, the same rows": lambda: clf.predict(few),
+            SUBMITTED: lambda: client.submit(clf.predict, few, pure=False).result(),
+            HERE: lambda: clf.predict(few),
         }
         seconds = in_turn(work, repeats)
     described = ", ".join(f"{option} {value:,}" if isinstance(value, int) else value for option, value in shape.items())
-    figures = report(described, seconds, [Ratio(WORKERS, THREADS, 1.3), Ratio(name, THREADS)])
-    click.echo(f"client.submit(clf.predict, rows): first {submitted[0]:.3f} s, second {submitted[1]:.3f} s, at most 0.2 s")
-    save(figures | {"submitted": submitted}, file)
+    figures = report(described, seconds, [Ratio(WORKERS, THREADS, 1.3), Ratio(SUBMITTED, THREADS)])
+    task = statistics.median(seconds[SUBMITTED])
+    verdict = "ok" if task <= LONGEST_TASK else "MISSED"
+    click.echo(f"one task that labels 1,000 rows: {task:.3f} s, at most {LONGEST_TASK} s  {verdict}")
+    click.echo(f"the first call on workers that have never seen a model: {first:.2f} s")
+    save(figures | {"first_call": first}, file)
+
+
+def scattered(client: Client, X: np.ndarray, rows_per_chunk: int) -> da.Array:
+    """The rows as a Dask array whose chunks are in the memory of the workers."""
+    chunks = [X[start : start + rows_per_chunk] for start in range(0, len(X), rows_per_chunk)]
+    futures = client.scatter(chunks, hash=False)
+    return da.concatenate(
+        [da.from_delayed(future, rows.shape, rows.dtype) for future, rows in zip(futures, chunks, strict=True)]
+    ).persist()
 
 
 def fitted_model(  # noqa: PLR0913 - one for each option
@@ -69,14 +82,3 @@ def fitted_model(  # noqa: PLR0913 - one for each option
     y = np.arange(training) % classes
     X = rng.standard_normal((training, inputs), dtype=np.float32) * (1 + 0.3 * y[:, None]) + 0.2 * y[:, None]
     return FisherNetworkClassifier(2_000, selected, combine=combine).fit(X.astype(np.float32), y)
-
-
-def first_and_second(client: Client, clf: FisherNetworkClassifier, rows: np.ndarray) -> list[float]:
-    """Seconds of the first and of the second task that labels a few rows."""
-    import time
-    found = []
-    for _ in range(2):
-        started = time.perf_counter()
-        client.submit(clf.predict, rows, pure=False).result()
-        found.append(time.perf_counter() - started)
-    return found
