@@ -109,7 +109,7 @@ def kept_tables(client):
     """The identities of the tables that each worker keeps of the models it received."""
 
     def identities():
-        from fxdask.kernels.scorer import _received_scorers  # noqa: PLC0415 - it runs on the worker
+        from fxdask.kernels.scorer import _received_scorers
 
         return sorted(id(table) for scorer in _received_scorers._kept.values() for table in scorer._tables.values())
 
