@@ -27,9 +27,11 @@ from fxdask.kernels.scorer import class_probabilities, log_likelihood
 from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.kernels.weights import weight_rows
 from fxdask.planning.fit_plan import FitPlan
+from fxdask.planning.machine import ClusterShape
 from fxdask.reporting.model_page import report_model
 from fxdask.store.paths import store_url
 from fxdask.tasks.frames import FrameResult
+from fxdask.workflows.calibrate import with_prediction
 from fxdask.workflows.data import as_labels, as_samples, dask_frame_columns, encode_labels, is_remote
 from fxdask.workflows.evaluate import Evaluation, checked_test_data
 from fxdask.workflows.fit import fit_model
@@ -270,7 +272,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """
         return self._adopt(fit_model(*self._checked(X, y)))
 
-    def plan(self, X: Any, y: Any) -> FitPlan:
+    def plan(self, X: Any, y: Any, *, cluster: ClusterShape | None = None, calibrate: bool = False) -> FitPlan:
         """Plan :meth:`fit` without running it; of X only the shape and dtype are read.
 
         The plan uses the memory and threads of the active Dask client's workers, or of this machine.
@@ -278,6 +280,11 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X, y : as for :meth:`fit`
+        cluster : ClusterShape, optional
+            Plan for this cluster instead, which need not be connected.
+        calibrate : bool, default=False
+            Run a few blocks on some of the samples, for a few seconds on this machine, and predict what
+            the fit takes on threads that are as quick (``plan.prediction``).
 
         Returns
         -------
@@ -293,7 +300,9 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> plan.n_blocks, plan.is_streamed, plan.product_passes
         (27, False, 1.0)
         """
-        return plan_model(*self._checked(X, y))
+        settings, data, options = self._checked(X, y)
+        plan = plan_model(settings, data, replace(options, cluster=cluster))
+        return with_prediction(plan, settings, data) if calibrate else plan
 
     def _checked(self, X: Any, y: Any) -> tuple[FitSettings, TrainingData, FitOptions]:
         """Checked settings, data and options."""
