@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fxdask.experiment.reproduce import Reproduction, reproduce
     from fxdask.kernels.criteria.table import CRITERIA
     from fxdask.planning.fit_plan import FitPlan
+    from fxdask.planning.machine import ClusterShape
     from fxdask.workflows.evaluate import Evaluation
     from fxdask.workflows.score import BatchScores
     from fxdask.workflows.tables import table
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CRITERIA",
     "BatchScores",
+    "ClusterShape",
     "Evaluation",
     "FilterSelector",
     "FisherNetworkClassifier",
@@ -44,6 +46,7 @@ __all__ = [
 _MODULES = {
     "CRITERIA": "fxdask.kernels.criteria.table",
     "BatchScores": "fxdask.workflows.score",
+    "ClusterShape": "fxdask.planning.machine",
     "Evaluation": "fxdask.workflows.evaluate",
     "FilterSelector": "fxdask.estimators.selector",
     "FisherNetworkClassifier": "fxdask.estimators.classifier",

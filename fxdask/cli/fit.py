@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from fxdask import CRITERIA, FisherNetworkClassifier
+from fxdask import CRITERIA, ClusterShape, FisherNetworkClassifier
 from fxdask.cli.options import (
     Bandwidth,
+    Bytes,
     RunOptions,
     check_selected,
     chosen_data,
@@ -95,6 +96,10 @@ DEFAULT = FisherNetworkClassifier().get_params()
 @click.option("--nodes-per-block", type=click.IntRange(1), help="Nodes per task and chunk; planned if not given.")
 @memory_limit_option
 @click.option("--dry-run", is_flag=True, help="Print the plan and write nothing.")
+@click.option("--workers", type=click.IntRange(1), help="With --dry-run: plan for so many workers, not connected.")
+@click.option("--worker-threads", type=click.IntRange(1), help="Threads of each of these workers; 1 if not given.")
+@click.option("--worker-memory", type=Bytes(), help="Memory of each of these workers, such as 16GiB.")
+@click.option("--calibrate", is_flag=True, help="With --dry-run: run a few blocks, and predict the time of the fit.")
 @click.option("--overwrite", is_flag=True, help="Replace another model that the store holds.")
 @run_options
 def fit(  # noqa: PLR0913 - every option is a parameter
@@ -106,6 +111,10 @@ def fit(  # noqa: PLR0913 - every option is a parameter
     label_column: str | None,
     run: RunOptions,
     dry_run: bool,
+    calibrate: bool,
+    workers: int | None,
+    worker_threads: int | None,
+    worker_memory: int | None,
     **parameters: Any,
 ) -> None:
     """Fit SAMPLES with LABELS (Zarr arrays, .npy files or Parquet) into the model STORE.
@@ -114,6 +123,9 @@ def fit(  # noqa: PLR0913 - every option is a parameter
     """
     labels, store = _labels_and_store(labels, store, label_column)
     check_selected(**parameters)
+    cluster = _cluster(workers, worker_threads, worker_memory)
+    if not dry_run and (cluster or calibrate):
+        raise click.UsageError(f"{'--workers' if cluster else '--calibrate'} belongs to a plan; add --dry-run")
     if parameters["normalize"] == NO_NORMALIZATION:
         parameters["normalize"] = None
     for name in ("pool_size", "nodes_per_block"):
@@ -122,10 +134,24 @@ def fit(  # noqa: PLR0913 - every option is a parameter
     with run.cluster:
         data = chosen_data(samples, columns, labels, label_column)
         if dry_run:
-            print_result({"plan": classifier.plan(*data).facts()}, run.as_json)
+            plan = classifier.plan(*data, cluster=cluster, calibrate=calibrate)
+            print_result({"plan": plan.facts()}, run.as_json)
             return
         classifier.fit(*data)
     print_result(summary_of(classifier) | {"fit": classifier.fit_info_}, run.as_json)
+
+
+def _cluster(workers: int | None, threads: int | None, memory: int | None) -> ClusterShape | None:
+    """The cluster to plan for, if its options are given."""
+    if workers is None:
+        if threads or memory:
+            raise click.UsageError(
+                f"{'--worker-threads' if threads else '--worker-memory'} describes one of --workers; add their number"
+            )
+        return None
+    if memory is None:
+        raise click.UsageError("--workers needs the memory of each worker; add --worker-memory, such as 16GiB")
+    return ClusterShape(workers=workers, threads=threads or 1, memory=memory)
 
 
 def _labels_and_store(labels: str | None, store: str | None, label_column: str | None) -> tuple[str | None, str]:

@@ -22,13 +22,16 @@ from fxdask.execution.frames import is_dask_frame, lazy_frame
 from fxdask.execution.resources import checked_limit
 from fxdask.kernels.importance import shares_of_features
 from fxdask.kernels.network import NetworkParameters
+from fxdask.kernels.results import best_classes, log_probabilities, score_difference, unchanged
 from fxdask.kernels.scorer import class_probabilities, log_likelihood
 from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.kernels.weights import weight_rows
 from fxdask.planning.fit_plan import FitPlan
+from fxdask.planning.machine import ClusterShape
 from fxdask.reporting.model_page import report_model
 from fxdask.store.paths import store_url
 from fxdask.tasks.frames import FrameResult
+from fxdask.workflows.calibrate import with_prediction
 from fxdask.workflows.data import as_labels, as_samples, dask_frame_columns, encode_labels, is_remote
 from fxdask.workflows.evaluate import Evaluation, checked_test_data
 from fxdask.workflows.fit import fit_model
@@ -269,7 +272,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """
         return self._adopt(fit_model(*self._checked(X, y)))
 
-    def plan(self, X: Any, y: Any) -> FitPlan:
+    def plan(self, X: Any, y: Any, *, cluster: ClusterShape | None = None, calibrate: bool = False) -> FitPlan:
         """Plan :meth:`fit` without running it; of X only the shape and dtype are read.
 
         The plan uses the memory and threads of the active Dask client's workers, or of this machine.
@@ -277,6 +280,11 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X, y : as for :meth:`fit`
+        cluster : ClusterShape, optional
+            Plan for this cluster instead, which need not be connected.
+        calibrate : bool, default=False
+            Run a few blocks on some of the samples, for a few seconds on this machine, and predict what
+            the fit takes on threads that are as quick (``plan.prediction``).
 
         Returns
         -------
@@ -292,7 +300,9 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> plan.n_blocks, plan.is_streamed, plan.product_passes
         (27, False, 1.0)
         """
-        return plan_model(*self._checked(X, y))
+        settings, data, options = self._checked(X, y)
+        plan = plan_model(settings, data, replace(options, cluster=cluster))
+        return with_prediction(plan, settings, data) if calibrate else plan
 
     def _checked(self, X: Any, y: Any) -> tuple[FitSettings, TrainingData, FitOptions]:
         """Checked settings, data and options."""
@@ -334,7 +344,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         array([0, 0])
         """
         check_is_fitted(self)
-        return self._scored(X, FrameResult(partial(_labels, classes=self.classes_), "label"))
+        return self._scored(X, FrameResult(partial(best_classes, classes=self.classes_), "label"))
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
         """Log of :meth:`predict_proba`, also where the probability itself underflows to zero.
@@ -352,7 +362,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         (150, 3)
         """
         check_is_fitted(self)
-        finish = partial(_log_softmax, temperature=self.temperature_)
+        finish = partial(log_probabilities, temperature=self.temperature_)
         return self._scored(X, FrameResult(finish, self.classes_.tolist()))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64] | DaskArray:
@@ -415,8 +425,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if len(self.classes_) == 2:
-            return self._scored(X, FrameResult(_difference, "decision"))
-        return self._scored(X, FrameResult(_unchanged, self.classes_.tolist()))
+            return self._scored(X, FrameResult(score_difference, "decision"))
+        return self._scored(X, FrameResult(unchanged, self.classes_.tolist()))
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Share of samples whose predicted label equals ``y``.
@@ -628,20 +638,3 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """The model with the current ``density``, which may have changed since the fit."""
         check_is_fitted(self)
         return self._model.with_density(self.density)
-
-
-def _labels(scores: NDArray[np.float64], classes: NDArray) -> NDArray:
-    return classes[scores.argmax(axis=1)]
-
-
-def _log_softmax(scores: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    scaled = (scores - scores.max(axis=1, keepdims=True)) / temperature
-    return scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
-
-
-def _difference(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    return scores[:, 1] - scores[:, 0]
-
-
-def _unchanged(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    return scores

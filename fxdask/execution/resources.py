@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import dask
@@ -17,10 +17,11 @@ from distributed.system import MEMORY_LIMIT
 from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.execution.client import active_client
 from fxdask.execution.workers import check_workers
-from fxdask.planning.machine import Resources
-from fxdask.tasks.telemetry import available_bytes, resident_bytes
+from fxdask.planning.machine import WORKER_BASELINE, ClusterShape, Resources
+from fxdask.tasks.score import bytes_in_use
+from fxdask.tasks.telemetry import available_bytes
 
-__all__ = ["checked_limit", "measured_resources"]
+__all__ = ["checked_limit", "measured_resources", "resources_of"]
 
 RETRY_PAUSES = (0.0, 0.5, 2.0)
 
@@ -55,9 +56,26 @@ def measured_resources(memory_limit: Any = None, extra_baseline: int = 0, *, loc
         return _of_workers(client, limit, extra_baseline)
     threads = dask.config.get("num_workers", None) or CPU_COUNT
     if limit is None:
-        free = min(available_bytes(), MEMORY_LIMIT - resident_bytes())
+        free = min(MEMORY_LIMIT - bytes_in_use(), available_bytes())
         return Resources(limit=max(1, free), baseline=extra_baseline, threads=threads, with_caller=True)
-    return Resources(limit=limit, baseline=resident_bytes() + extra_baseline, threads=threads, with_caller=True)
+    return Resources(limit=limit, baseline=bytes_in_use() + extra_baseline, threads=threads, with_caller=True)
+
+
+def resources_of(cluster: ClusterShape, extra_baseline: int = 0) -> Resources:
+    """Memory and threads of a cluster that need not be connected."""
+    for name in ("workers", "threads"):
+        number = getattr(cluster, name)
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+            raise InvalidInputError(f"a cluster has at least 1 of its {name}, as a whole number, not {number!r}")
+    limit = checked_limit(cluster.memory)
+    if limit is None:
+        raise InvalidInputError('a cluster needs the memory of a worker, such as memory="16GiB"')
+    return Resources(
+        limit=limit,
+        baseline=WORKER_BASELINE + extra_baseline,
+        threads=int(cluster.threads),
+        processes=int(cluster.workers),
+    )
 
 
 def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources:
@@ -90,7 +108,7 @@ def _memory_in_use(client: Client) -> Mapping[str, int]:
     answers: Mapping[str, int | Exception] = {}
     for pause in RETRY_PAUSES:
         time.sleep(pause)
-        answers = client.run(resident_bytes, on_error="return")
+        answers = client.run(bytes_in_use, on_error="return")
         found = {address: answer for address, answer in answers.items() if not isinstance(answer, Exception)}
         if found:
             return found

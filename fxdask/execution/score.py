@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -17,7 +18,7 @@ from fxdask.planning.score_plan import ScorePlan
 from fxdask.tasks import score as tasks
 from fxdask.tasks.score import ScoreJob, ScoreRange, ScoreSummary, open_scores
 
-__all__ = ["lazy_log_scores", "lazy_results", "log_scores", "score", "tabulate"]
+__all__ = ["lazy_results", "log_scores", "score", "tabulate"]
 
 
 def tabulate(scorer: Scorer, progress: Progress | None = None) -> NDArray[np.float64]:
@@ -42,25 +43,25 @@ def log_scores(scorer: Scorer, samples: SamplesHandle, n_rows: int) -> Scored:
     return merge_scored(parts, scorer.n_classes)
 
 
-def lazy_log_scores(scorer: Scorer, samples: DaskArray) -> DaskArray:
-    """(sample, feature) lazy samples -> (sample, class) lazy ln y, with the row chunks of the samples."""
+def lazy_results(scorer: Scorer, samples: DaskArray, finish: Callable[[NDArray[np.float64]], NDArray]) -> DaskArray:
+    """(sample, feature) lazy samples -> the lazy result of ``finish`` on their (sample, class) ln y.
+
+    It has the row chunks of the samples: one task labels one chunk, on the worker that has it.
+    """
     whole_rows = samples.rechunk({1: -1})
+    nothing = finish(np.empty((0, scorer.n_classes)))
+    shape: dict[str, Any] = {"drop_axis": [1]} if nothing.ndim == 1 else {}
     return da.map_blocks(
-        tasks.log_score_block,
+        tasks.result_block,
         shared_constant(scorer, "scorer"),
         whole_rows,
-        chunks=(whole_rows.chunks[0], (scorer.n_classes,)),
+        chunks=(whole_rows.chunks[0], *((n,) for n in nothing.shape[1:])),
         declared=whole_rows.dtype.str,
-        dtype=np.float64,
-        meta=np.empty((0, 0)),
+        finish=finish,
+        dtype=nothing.dtype,
+        meta=nothing,
+        **shape,
     )
-
-
-def lazy_results(scorer: Scorer, samples: DaskArray, finish: Callable[[NDArray[np.float64]], NDArray]) -> DaskArray:
-    """(sample, feature) lazy samples -> the lazy result of ``finish`` on their (sample, class) ln y."""
-    scores = lazy_log_scores(scorer, samples)
-    nothing = finish(np.empty((0, scorer.n_classes)))
-    return da.map_blocks(finish, scores, drop_axis=[1] if nothing.ndim == 1 else None, meta=nothing)
 
 
 def score(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from threading import local
+from threading import Lock, local
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,24 @@ from fxdask.kernels.density.mixed import mixed_log_density, normal_scores
 from fxdask.kernels.density.table import DensityTable
 from fxdask.kernels.network import NetworkParameters
 from fxdask.kernels.projection import PackedProjection
+from fxdask.kernels.recent import RecentValues
 from fxdask.kernels.scratch import Scratch
-from fxdask.sizes import rows_per_step, scoring_tile
+from fxdask.sizes import MIB, rows_per_step, scoring_tile
 
-__all__ = ["DENSITIES", "TABLES_AT_A_TIME", "Scored", "Scorer", "class_probabilities", "log_likelihood", "merge_scored"]
+__all__ = [
+    "DENSITIES",
+    "TABLES_AT_A_TIME",
+    "Scored",
+    "Scorer",
+    "class_probabilities",
+    "forget_received",
+    "log_likelihood",
+    "merge_scored",
+]
 
 DENSITIES = ("table", "exact")
 TABLES_AT_A_TIME = 16
+BYTES_OF_RECEIVED_SCORERS = 256 * MIB
 
 # Scores are float64 sums of logarithms, so either path rounds each of them by a few units in the last place.
 ROUNDING_PER_TERM = 1e-12
@@ -87,11 +99,30 @@ class Scorer:
         self._projection = PackedProjection(parameters.weights, parameters.preprocessing, tile, shift_products=True)
         self._tables: dict[tuple[int, int], DensityTable] = {}
         self._lookups: dict[int, _ClassLookup] = {}
+        self._building = Lock()
         self._thread_local = local()
+        self._key: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Tables are not pickled, because building them again is cheaper than sending them.
-        return Scorer, (self.parameters, self.density)
+        # Tables are not pickled, because they are much larger than the rest. A process that receives the
+        # same scorer again, with the next task or the next call, uses the tables that it has.
+        return _received, (self.key(), self.parameters, self.density)
+
+    def key(self) -> str:
+        """Digest of all parameters, computed once: scorers with the same key can replace each other."""
+        if self._key is None:
+            found = hashlib.sha256(self.digest().encode())
+            for array in (self.parameters.nodes, self.parameters.location):
+                found.update(np.ascontiguousarray(array).data)
+            self._key = found.hexdigest()
+        return self._key
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the training values, and of the tables that are built."""
+        # A copy, because other threads may add tables meanwhile.
+        tables = sum(table.n_bytes for table in tuple(self._tables.values()))
+        return self.parameters.projections.nbytes + self.parameters.weights.nbytes + tables
 
     @property
     def n_features(self) -> int:
@@ -108,7 +139,7 @@ class Scorer:
         if density == self.density:
             return self
         other = Scorer(self.parameters, density)
-        other._tables, other._lookups = self._tables, self._lookups
+        other._tables, other._lookups, other._building = self._tables, self._lookups, self._building
         return other
 
     def digest(self) -> str:
@@ -134,15 +165,18 @@ class Scorer:
     def _lookup(self, k: int) -> _ClassLookup:
         """All tables of one class, and bounds on their errors."""
         if k not in self._lookups:
-            used = self.used_nodes[k]
-            for first in range(0, len(used), TABLES_AT_A_TIME):
-                self.tabulate(k, used[first : first + TABLES_AT_A_TIME])
-            tables = [self.table(k, u) for u in used]
-            errors = MarginalErrors(
-                *(np.array([getattr(t, name) for t in tables]) for name in ("error", "score_error"))
-            )
-            self._lookups[k] = _ClassLookup(Lookup(tables), errors, np.array(used))
+            with self._building:  # the first thread builds the tables while the others wait
+                if k not in self._lookups:
+                    self._lookups[k] = self._new_lookup(k)
         return self._lookups[k]
+
+    def _new_lookup(self, k: int) -> _ClassLookup:
+        used = self.used_nodes[k]
+        for first in range(0, len(used), TABLES_AT_A_TIME):
+            self.tabulate(k, used[first : first + TABLES_AT_A_TIME])
+        tables = [self.table(k, u) for u in used]
+        errors = MarginalErrors(*(np.array([getattr(t, name) for t in tables]) for name in ("error", "score_error")))
+        return _ClassLookup(Lookup(tables), errors, np.array(used))
 
     def density_error(self) -> NDArray[np.float64]:
         """(class, u) bound on the relative error of each tabulated density; NaN where a class does not use a node."""
@@ -275,6 +309,25 @@ class Scorer:
         lowest_of_best = (scores - errors).max(axis=0)
         errors += scores
         return errors >= lowest_of_best
+
+
+_received_scorers = RecentValues[Scorer](lambda scorer: scorer.n_bytes, BYTES_OF_RECEIVED_SCORERS)
+
+
+def _received(key: str, parameters: NetworkParameters, density: str) -> Scorer:
+    """Unpickle a scorer: the one that this process received before, with its tables, or a new one."""
+
+    def new() -> Scorer:
+        scorer = Scorer(parameters, density)
+        scorer._key = key
+        return scorer
+
+    return _received_scorers.get(key, new)
+
+
+def forget_received() -> None:
+    """Free the memory of received scorers that nothing uses now."""
+    _received_scorers.clear()
 
 
 def class_probabilities(log_scores: NDArray[np.float64], temperature: float = 1.0) -> NDArray[np.float64]:

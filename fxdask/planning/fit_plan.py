@@ -7,6 +7,7 @@ from itertools import pairwise
 from math import isqrt
 
 from fxdask.planning.machine import Resources
+from fxdask.planning.prediction import Prediction
 from fxdask.sizes import (
     BYTES_PER_SORTED_GROUP,
     LANES,
@@ -117,6 +118,8 @@ class FitPlan(FitSize):
     """Samples whose values are in memory at a time; 0 means all samples."""
     samples: SampleFacts = SampleFacts()
     resources: Resources | None = None
+    prediction: Prediction | None = None
+    """What the fit takes, if it was measured how quick this machine is."""
     tile: TileShape = field(init=False)
 
     def __post_init__(self) -> None:
@@ -335,6 +338,7 @@ class FitPlan(FitSize):
             "bytes_written": self.store_bytes(),
             "bytes_of_model_in_memory": self.model_bytes,
             "product_passes": round(self.product_passes, 3),
+            **(self.prediction.facts() if self.prediction else {}),
         }
 
     def __str__(self) -> str:

@@ -17,6 +17,7 @@ __all__ = ["plan_fit", "replanned"]
 VALUES_BYTES_PER_BLOCK = 48 * MIB
 WEIGHTS_BYTES_PER_BLOCK = 32 * MIB
 FEWEST_BLOCKS = 24
+BLOCKS_PER_THREAD = 3
 SAMPLES_PER_CLASS_AND_CHUNK = 8192
 FEWEST_SAMPLES_PER_CLASS_AND_CHUNK = 256
 REMEDY = "give workers more memory or fewer threads each, or raise memory_limit for local threads"
@@ -65,7 +66,7 @@ def plan_fit(
             f"set n_selected to {n_nodes} or fewer, or n_nodes to {n_selected} or more"
         )
     automatic = nodes_per_block == "auto"
-    per_block = _nodes_of_whole_block(size) if automatic else int(nodes_per_block)
+    per_block = _nodes_of_whole_block(size, resources) if automatic else int(nodes_per_block)
     plan = _planned(size, min(per_block, n_nodes), samples or SampleFacts(), resources)
     if resources is not None:
         plan = _fitting_plan(plan, resources, automatic=automatic)
@@ -107,12 +108,13 @@ def _planned(size: FitSize, nodes_per_block: int, samples: SampleFacts, resource
     return FitPlan(**known, nodes_per_block=nodes_per_block, samples=samples, resources=resources)
 
 
-def _nodes_of_whole_block(size: FitSize) -> int:
+def _nodes_of_whole_block(size: FitSize, resources: Resources | None) -> int:
     per_tile = tile_shape(size.n_features, size.n_samples).nodes
     by_values = VALUES_BYTES_PER_BLOCK // (4 * size.n_samples)
     by_weights = WEIGHTS_BYTES_PER_BLOCK // (4 * size.n_features)
     # With few large blocks, some threads would be idle while the last block runs.
-    by_count = size.n_nodes // FEWEST_BLOCKS
+    threads = resources.threads * resources.processes if resources else 1
+    by_count = size.n_nodes // max(FEWEST_BLOCKS, BLOCKS_PER_THREAD * threads)
     return per_tile * max(1, min(by_values, by_weights, by_count) // per_tile)
 
 

@@ -4,10 +4,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["SHARE_OF_LIMIT", "Resources"]
+from fxdask.sizes import MIB
+
+__all__ = ["SHARE_OF_LIMIT", "WORKER_BASELINE", "ClusterShape", "Resources"]
 
 SHARE_OF_LIMIT = 0.6
 """Share of a process's memory limit that tasks may use; Dask starts to spill beyond it."""
+
+WORKER_BASELINE = 200 * MIB
+"""Bytes of a worker that has loaded fxdask and has no task yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterShape:
+    """A cluster to plan for, which need not be connected: equal workers.
+
+    Parameters
+    ----------
+    workers : int
+        Number of worker processes.
+    threads : int, default=1
+        Threads of each worker.
+    memory : int or str
+        Memory limit of each worker, in bytes or as a text such as "16GiB".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fxdask
+    >>> X, y = np.zeros((1000, 20), np.float32), np.arange(1000) % 2
+    >>> cluster = fxdask.ClusterShape(workers=200, threads=4, memory="16GiB")
+    >>> fxdask.FisherNetworkClassifier(n_nodes=1_000_000).plan(X, y, cluster=cluster).tasks_at_a_time
+    800
+    """
+
+    workers: int
+    threads: int = 1
+    memory: int | str
 
 
 @dataclass(frozen=True, kw_only=True)

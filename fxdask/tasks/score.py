@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,24 +10,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.scorer import Scored, Scorer, log_likelihood, merge_scored
+from fxdask.kernels.scorer import Scored, Scorer, forget_received, log_likelihood, merge_scored
 from fxdask.store.parquet import ParquetAddress, read_arrow_rows
 from fxdask.store.score_table import ScoreTable
 from fxdask.store.scores import ScoreStore
 from fxdask.store.sources import Source, read_pieces
 from fxdask.tasks.cache import job_cache
 from fxdask.tasks.reading import as_declared
-from fxdask.tasks.telemetry import TaskCounters, WorkerStats, merge_worker_stats, this_worker
+from fxdask.tasks.telemetry import TaskCounters, WorkerStats, merge_worker_stats, resident_bytes, this_worker
 from fxdask.tasks.threads import one_blas_thread
 
 __all__ = [
     "ScoreJob",
     "ScoreRange",
     "ScoreSummary",
-    "log_score_block",
+    "bytes_in_use",
     "log_score_rows",
     "merge_score_summaries",
     "open_scores",
+    "result_block",
     "score_rows",
     "tabulate",
     "write_scores",
@@ -143,11 +144,23 @@ def _scored(scorer: Scorer, samples: Source, start: int, stop: int | None) -> tu
     return merge_scored(scorer.score_steps(pieces, start), scorer.n_classes), n_bytes
 
 
-def log_score_block(scorer: Scorer, rows: NDArray, declared: str, block_info: Any = None) -> NDArray[np.float64]:
-    """(sample, feature) one chunk of a Dask array -> (sample, class) ln y; Dask passes ``block_info``."""
+def result_block(
+    scorer: Scorer,
+    rows: NDArray,
+    declared: str,
+    finish: Callable[[NDArray[np.float64]], NDArray],
+    block_info: Any = None,
+) -> NDArray:
+    """(sample, feature) one chunk of a Dask array -> ``finish`` of its (sample, class) ln y; Dask passes block_info."""
     start, stop = block_info[None]["array-location"][0]
     rows = as_declared(rows, (stop - start, scorer.n_features), declared)
-    return log_score_rows(scorer, rows, start, None).scores
+    return finish(log_score_rows(scorer, rows, start, None).scores)
+
+
+def bytes_in_use() -> int:
+    """Resident memory of this process, without the models that it only keeps for later calls."""
+    forget_received()
+    return resident_bytes()
 
 
 def _done_scores(job: ScoreJob, store: ScoreStore | ScoreTable, index: int) -> NDArray[np.float64] | None:

@@ -10,13 +10,14 @@ from dask.array import Array as DaskArray
 from numpy.typing import NDArray
 
 from fxdask.execution.client import active_client
-from fxdask.execution.resources import measured_resources
+from fxdask.execution.resources import measured_resources, resources_of
 from fxdask.kernels.criteria.base import Need
 from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.density.cells import FEWEST_TABULATED
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit
+from fxdask.planning.machine import ClusterShape
 from fxdask.planning.pool_plan import plan_pool, plan_pool_relief
 from fxdask.sizes import MIB
 from fxdask.store.group import peek_header
@@ -40,6 +41,13 @@ class FitOptions:
     nodes_per_block: int | str = "auto"
     memory_limit: Any = None
     verbose: bool = False
+    cluster: ClusterShape | None = None
+    """The cluster to plan for; None: the connected one, or this machine."""
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether the tasks run in other processes."""
+        return self.cluster is not None or active_client() is not None
 
 
 def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -> FitPlan:
@@ -50,9 +58,7 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         stored = (peek_header(store) or {}).get("nodes_per_block")
         nodes_per_block = stored if isinstance(stored, int) and stored > 0 else nodes_per_block
     # Without a store a Dask array is loaded into memory, and a local array is sent to every worker.
-    to_load = isinstance(samples.handle, DaskArray) or (
-        isinstance(samples.handle, np.ndarray) and active_client() is not None
-    )
+    to_load = isinstance(samples.handle, DaskArray) or (isinstance(samples.handle, np.ndarray) and options.on_cluster)
     extra_baseline = samples.n_bytes if to_load and store is None else 0
     needs = CRITERIA[settings.criterion].needs
     if needs != {Need.LOCATION_AND_SPREAD}:
@@ -73,8 +79,12 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
     plan = plan_fit(
         size,
         nodes_per_block,
-        samples=_sample_facts(samples, settings, store),
-        resources=measured_resources(options.memory_limit, extra_baseline),
+        samples=_sample_facts(samples, settings, options),
+        resources=(
+            resources_of(options.cluster, extra_baseline)
+            if options.cluster
+            else measured_resources(options.memory_limit, extra_baseline)
+        ),
     )
     if settings.selection == "joint":
         pool = plan_pool(plan, plan.n_ranked, in_store=store is not None)  # refuses a pool that is too large
@@ -95,13 +105,14 @@ def _n_tables(settings: FitSettings, counts: NDArray[np.int64]) -> int:
     return max(1, n_densities * int((counts > FEWEST_TABULATED).sum()) // n_classes)
 
 
-def _sample_facts(samples: Samples, settings: FitSettings, store: str | None) -> SampleFacts:
-    array = isinstance(samples.handle, (np.ndarray, DaskArray))
-    in_memory = array and not (store and needs_staging(samples.handle))
+def _sample_facts(samples: Samples, settings: FitSettings, options: FitOptions) -> SampleFacts:
+    array, store = isinstance(samples.handle, (np.ndarray, DaskArray)), options.store
+    staged = needs_staging(samples.handle) or (array and options.on_cluster)
+    in_memory = array and not (store and staged)
     return SampleFacts(
         itemsize=samples.dtype.itemsize,
         in_memory=in_memory,
         read_bytes=0 if array else decoded_bytes(samples.handle),
         widened=settings.normalize is not None or not np.can_cast(samples.dtype, np.float32),
-        probes_in_memory=store is None or active_client() is None,
+        probes_in_memory=store is None or not options.on_cluster,
     )

@@ -1,6 +1,8 @@
 """``fxdask fit``: its options are the classifier's parameters, with the same names, choices and defaults."""
 
 import inspect
+import json
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from command_line import run_here
 
 import fxdask
 from fxdask.cli.fit import fit
+from fxdask.errors import InvalidInputError
 from fxdask.kernels.combination.table import COMBINATIONS
 from fxdask.kernels.preprocessing import NORMALIZATIONS
 from fxdask.workflows.settings import SELECTIONS
@@ -62,3 +65,60 @@ def test_fewer_candidates_than_selected_nodes_are_refused(folder):
     assert done.returncode == 2
     assert "--selected 9 is more than --pool-size 5" in done.stderr
     assert not (folder / "m.zarr").exists()
+
+
+def test_a_plan_for_a_cluster_that_is_not_connected(folder):
+    words = ("fit", "X.npy", "y.npy", "m.zarr", "--nodes", 100_000, "--dry-run", "--json")
+    cluster = ("--workers", 200, "--worker-threads", 4, "--worker-memory", "16GiB")
+    done = run_here(folder, *words, *cluster)
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)["plan"]
+    shape = fxdask.ClusterShape(workers=200, threads=4, memory="16GiB")
+    X, y = folder / "X.npy", np.load(folder / "y.npy")
+    expected = fxdask.FisherNetworkClassifier(100_000, store=folder / "m.zarr").plan(X, y, cluster=shape)
+    assert plan == expected.facts()
+    assert plan["tasks_at_a_time"] == 800
+    assert plan["bytes_allowed_per_task"] == int(0.6 * 2**34 - 200 * 2**20) // 4
+    assert not (folder / "m.zarr").exists()
+
+
+def test_a_calibrated_plan_predicts_what_the_fit_takes(folder):
+    words = ("fit", "X.npy", "y.npy", "m.zarr", "--nodes", 2_000, "--dry-run", "--calibrate")
+    done = run_here(folder, *words, "--workers", 2, "--worker-memory", "1GiB")
+    assert done.returncode == 0, done.stderr
+    shown = dict(re.split(r" {2,}", line.strip(), maxsplit=1) for line in done.stdout.splitlines()[1:])
+    assert float(shown["seconds predicted"]) > 0
+    assert shown["limited by"] in {"product", "sorting", "reading", "scheduling"}
+    assert int(shown["scheduler messages"]) == 3 * int(shown["scheduler tasks"]) > 0
+    assert not (folder / "m.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--workers", 2, "--worker-memory", "1GiB"], "--workers belongs to a plan; add --dry-run"),
+        (["--calibrate"], "--calibrate belongs to a plan; add --dry-run"),
+        (["--dry-run", "--workers", 2], "--workers needs the memory of each worker; add --worker-memory"),
+        (["--dry-run", "--worker-threads", 2], "--worker-threads describes one of --workers; add their number"),
+    ],
+)
+def test_options_of_a_cluster_that_do_not_fit_together_are_refused(folder, words, message):
+    done = run_here(folder, "fit", "X.npy", "y.npy", "m.zarr", *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ({"workers": 0, "memory": "1GiB"}, "at least 1 of its workers, as a whole number, not 0"),
+        ({"workers": 2, "threads": 1.5, "memory": "1GiB"}, r"at least 1 of its threads, as a whole number, not 1\.5"),
+        ({"workers": 2, "memory": None}, "needs the memory of a worker"),
+        ({"workers": 2, "memory": "much"}, "memory_limit must be a number of bytes"),
+    ],
+)
+def test_an_impossible_cluster_is_refused(folder, shape, message):
+    with pytest.raises(InvalidInputError, match=message):
+        fxdask.FisherNetworkClassifier(100).plan(
+            folder / "X.npy", folder / "y.npy", cluster=fxdask.ClusterShape(**shape)
+        )

@@ -24,6 +24,7 @@ from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.execution import compute as compute_module
 from fxdask.execution import connection, importance, resources
 from fxdask.execution.connection import connected
+from fxdask.kernels.scorer import forget_received
 from fxdask.planning import score_plan
 from fxdask.workflows.evaluate import checked_test_data, evaluate_model
 
@@ -104,6 +105,31 @@ def test_an_evaluation_on_workers_equals_one_on_threads(client, data, reference)
 
 
 @pytest.mark.full
+def kept_tables(client):
+    """The identities of the tables that each worker keeps of the models it received."""
+
+    def identities():
+        from fxdask.kernels.scorer import _received_scorers
+
+        return sorted(id(table) for scorer in _received_scorers._kept.values() for table in scorer._tables.values())
+
+    return client.run(identities)
+
+
+def test_each_worker_makes_the_tables_of_a_model_once(client, reference):
+    expected, _ = reference
+    client.run(forget_received)
+    samples = da.from_array(X, chunks=(len(X) // 8, -1)).persist()
+    assert np.array_equal(expected.predict(samples).compute(), expected.predict(X))
+    before = kept_tables(client)
+    assert all(before.values())
+    assert np.array_equal(expected.predict(samples).compute(), expected.predict(X))
+    for worker in before:  # one task on each
+        assert np.array_equal(client.submit(expected.predict, X, workers=worker).result(), expected.predict(X))
+    assert np.array_equal(expected.predict_proba(samples).compute(), expected.predict_proba(X))
+    assert kept_tables(client) == before
+
+
 def test_scoring_finishes_after_a_worker_was_killed(reference, tmp_path):
     """One of two workers gets SIGKILL while it scores; the other one finishes, and no label is missing."""
     threaded, store = reference
@@ -172,9 +198,9 @@ def test_workers_that_cannot_tell_their_memory_are_asked_again(client, tmp_path,
         return asked
 
     monkeypatch.setattr(resources, "RETRY_PAUSES", (0.0, 0.01))
-    monkeypatch.setattr(resources, "resident_bytes", memory(1))
+    monkeypatch.setattr(resources, "bytes_in_use", memory(1))
     assert resources.measured_resources().baseline == 2**28
-    monkeypatch.setattr(resources, "resident_bytes", memory(2))
+    monkeypatch.setattr(resources, "bytes_in_use", memory(2))
     with pytest.raises(ClusterError, match=r"no worker could tell .*tcp://.*: too many open files; .*start workers"):
         resources.measured_resources()
 

@@ -1,7 +1,9 @@
 import pickle
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from threading import Barrier
 
 import numpy as np
 import oracles
@@ -12,9 +14,17 @@ from scipy.special import softmax
 
 from fxdask.kernels.combination.table import COMBINATIONS
 from fxdask.kernels.density.cells import LARGEST_ERROR
+from fxdask.kernels.density.table import DensityTable
 from fxdask.kernels.network import NetworkParameters
 from fxdask.kernels.preprocessing import Preprocessing
-from fxdask.kernels.scorer import DENSITIES, Scorer, class_probabilities, log_likelihood, merge_scored
+from fxdask.kernels.scorer import (
+    DENSITIES,
+    Scorer,
+    class_probabilities,
+    forget_received,
+    log_likelihood,
+    merge_scored,
+)
 
 
 def network(rng, n_classes, n_nodes, counts, combine):
@@ -200,6 +210,59 @@ def test_a_pickled_scorer_has_no_tables():
     scores = scorer.class_scores(points).scores
     assert len(pickle.dumps(scorer)) == bare
     assert np.array_equal(pickle.loads(pickle.dumps(scorer)).class_scores(points).scores, scores)
+
+
+def test_a_scorer_that_is_received_again_has_its_tables():
+    rng = np.random.default_rng(3)
+    net = network(rng, 2, 2, [40, 30], "joint")
+    points = rng.standard_normal((2, 50)).astype(np.float32)
+    sent = pickle.dumps(Scorer(net))
+    received = pickle.loads(sent)
+    bare = received.n_bytes
+    scores = received.class_scores(points).scores
+    assert received.n_bytes > bare
+    again = pickle.loads(sent)
+    assert again is received
+    assert np.array_equal(again.class_scores(points).scores, scores)
+    tables = id(next(iter(received._tables.values())))
+    del received, again
+    assert id(next(iter(pickle.loads(sent)._tables.values()))) == tables, "kept although nothing used it"
+    forget_received()
+    assert not pickle.loads(sent)._tables
+
+
+@pytest.mark.parametrize("part", ["nodes", "weights", "projections", "location", "bandwidth", "log_priors", "density"])
+def test_a_scorer_that_differs_in_any_part_is_another_one(part):
+    net = network(np.random.default_rng(4), 2, 2, [40, 30], "sum")
+    if part == "density":
+        other = Scorer(net, "exact")
+    else:
+        array = getattr(net, part)
+        other = Scorer(replace(net, **{part: array + array.dtype.type(1)}))
+    first, second = pickle.loads(pickle.dumps(Scorer(net))), pickle.loads(pickle.dumps(other))
+    assert first.key() == Scorer(net).key() != second.key() == other.key()
+    assert second.density == other.density
+    if part != "density":
+        assert np.array_equal(getattr(second.parameters, part), getattr(other.parameters, part))
+
+
+def test_threads_build_each_table_once(monkeypatch):
+    rng = np.random.default_rng(5)
+    scorer = Scorer(network(rng, 3, 4, [40, 30, 20], "joint"))
+    points, barrier, built = rng.standard_normal((4, 50)).astype(np.float32), Barrier(4), []
+    many = DensityTable.many.__func__
+    monkeypatch.setattr(
+        DensityTable, "many", classmethod(lambda cls, densities: built.extend(densities) or many(cls, densities))
+    )
+
+    def scores(_):
+        barrier.wait()
+        return scorer.class_scores(points).scores
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(scores, range(4)))
+    assert all(np.array_equal(found[0], other) for other in found[1:])
+    assert len(built) == sum(map(len, scorer.used_nodes))
 
 
 def test_a_far_outlier_is_labelled_although_its_densities_underflow():
