@@ -19,6 +19,7 @@ from fxdask.kernels.brackets import probe_indices
 from fxdask.kernels.preprocessing import origin_quartiles, preprocessing_from, summarize
 from fxdask.kernels.statistics import class_statistics
 from fxdask.planning.fit_plan import FitPlan
+from fxdask.tasks import streaming
 from fxdask.tasks.columns import ProjectedNodes
 from fxdask.tasks.job import FitJob
 from fxdask.tasks.streaming import streamed_statistics
@@ -177,7 +178,7 @@ def test_keeping_all_projections_is_refused_if_values_must_be_streamed(many, tmp
     estimators=st.sampled_from([("interquartile_mean", "mad"), ("median", "iqr"), ("mean", "std")]),
     ties=st.booleans(),
     n_features=st.sampled_from([3, 70]),
-    kept=st.sampled_from(["in brackets", "all", "all of some classes"]),
+    kept=st.sampled_from(["in brackets", "all", "all of some classes", "counted", "counted, but for small classes"]),
 )
 def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
     seed, n_samples, n_classes, chunk_tiles, per_pass, start, slacks, estimators, ties, n_features, kept
@@ -198,6 +199,7 @@ def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
         nodes_per_block=40,
         nodes_per_pass=per_pass,
         samples_per_chunk=chunk_tiles * 768,
+        is_counted=kept.startswith("counted"),
     )
     chosen = probe_indices(codes, [min(count, max(2, count // 3)) for count in counts])
     preprocessing = preprocessing_from(summarize(X, None), origin_quartiles(X, None), None, X.dtype)
@@ -221,16 +223,19 @@ def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
         "in brackets": tuple(count - 1 for count in counts),
         "all": counts,
         "all of some classes": tuple(count - k % 2 for k, count in enumerate(counts)),
+        "counted": tuple(min(count - 1, 6) for count in counts),
+        "counted, but for small classes": tuple(min(count, 100) for count in counts),
     }[kept]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FitPlan, "kept_counts", property(lambda _: kept_counts))
+        patch.setattr(streaming, "BINS_PER_BRACKET", 64)
         got = streamed_statistics(job, ProjectedNodes(job, X, block, counters, X[chosen]), counters, slacks)
     columns = ProjectedNodes(job, X, block, TaskCounters())
     want = class_statistics(columns.all_values(), columns.tolerance, location, spread)
     assert got.location.tobytes() == want.location.tobytes()
     assert got.spread.tobytes() == want.spread.tobytes()
     assert np.array_equal(got.source, want.source)
-    assert counters.rows_repeated <= block.n_nodes * (len(slacks) - 1)
+    assert counters.rows_repeated <= block.n_nodes * len(slacks)
 
 
 def test_a_model_larger_than_the_limit_is_refused(many):
