@@ -168,11 +168,13 @@ class _Groups:
         far = np.maximum(self.high - least, most - self.low)
         shortest = self._distance_at(near, middle - 1 + count % 2)
         longest = self._distance_at(far, middle)
-        possible = (near <= longest) & (far >= shortest)
-        if self.is_gap[possible].any():
+        # The ends of a gap are not in it.
+        if (self.is_gap & (near < longest) & (far > shortest)).any():
             return None
+        possible = (near <= longest) & (far >= shortest) & ~self.is_gap
         is_left, is_right = self.high < least, self.low > most
-        begin, stop = int((is_left & (near > longest)).sum()), len(near) - int((is_right & (near > longest)).sum())
+        is_beyond = (near > longest) | (self.is_gap & (near == longest))
+        begin, stop = int((is_left & is_beyond).sum()), len(near) - int((is_right & is_beyond).sum())
         end, start = begin + int((is_left & possible).sum()), stop - int((is_right & possible).sum())
         # An edge must be certainly nearer or farther: a value of these groups if one is, else of the next group.
         below = [self.low[begin], self.high[end - 1]]

@@ -19,6 +19,8 @@ WEIGHTS_BYTES_PER_BLOCK = 32 * MIB
 FEWEST_BLOCKS = 24
 SAMPLES_PER_CLASS_AND_CHUNK = 8192
 FEWEST_SAMPLES_PER_CLASS_AND_CHUNK = 256
+WAYS = (False, True)
+"""Whether a streamed fit counts the values inside its brackets before it keeps some of them."""
 REMEDY = "give workers more memory or fewer threads each, or raise memory_limit for local threads"
 
 
@@ -124,7 +126,7 @@ def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPla
     _refuse_streaming(plan, resources)
     tried = [
         _most_nodes_per_pass(replace(plan, is_counted=is_counted), resources, automatic=automatic)
-        for is_counted in (False, True)
+        for is_counted in WAYS
     ]
     fitting = [found for found in tried if found.task_bytes <= resources.per_task]
     if fitting:

@@ -134,7 +134,7 @@ class _Pass:
             wide |= narrow.inside > most[k]
         for k, narrow in found.items():
             fitting = narrow.inside[~(missed | wide)]
-            brackets[k] = narrow.brackets.with_room(int(fitting.max(initial=0)))
+            brackets[k] = narrow.brackets.with_room(int(fitting.max(initial=1)))
         counted = replace(part, brackets=brackets, n_counts=part.n_counts + 1)
         parts = [
             part.missed().take(np.flatnonzero(missed)),
