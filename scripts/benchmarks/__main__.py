@@ -12,6 +12,7 @@ from benchmarks.labels import labels
 from benchmarks.probabilities import probabilities
 from benchmarks.rank import rank
 from benchmarks.reproduce import reproduce
+from benchmarks.samples import samples
 from benchmarks.scale import scale
 from benchmarks.score import score
 from benchmarks.small_classes import small_classes
@@ -33,6 +34,7 @@ benchmarks.add_command(probabilities)
 benchmarks.add_command(rank)
 benchmarks.add_command(reproduce)
 benchmarks.add_command(score)
+benchmarks.add_command(samples)
 benchmarks.add_command(scale)
 benchmarks.add_command(small_classes)
 benchmarks(prog_name="scripts/bench")
