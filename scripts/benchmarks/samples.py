@@ -46,7 +46,8 @@ def planned_memory() -> list[dict]:
         facts = plan.facts()
         click.echo(
             f"{n_samples:>13,} samples: {format_bytes(plan.task_bytes)} per task, "
-            f"{plan.nodes_per_pass} nodes per pass, {plan.passes} passes, values in brackets {facts['values_in_brackets']}"
+            f"{plan.nodes_per_pass} nodes per pass, {plan.passes} passes, "
+            f"values in brackets {facts['values_in_brackets']}"
         )
         rows.append(facts)
     return rows
