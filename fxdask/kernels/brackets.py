@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Brackets", "bracket", "bracket_all", "probe_indices"]
+__all__ = ["Brackets", "Interval", "bracket", "bracket_all", "probe_indices"]
+
+Interval = tuple[NDArray[np.floating], NDArray[np.floating]]
+"""(row,) lower and upper ends."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,20 @@ class Brackets:
     room: int
     """How many values of a row fit into the buffer: those expected inside its intervals, plus a margin."""
 
-    def first(self, n_rows: int) -> Brackets:
-        """The brackets of the first rows."""
+    def take(self, rows: slice | NDArray[np.intp]) -> Brackets:
+        """The brackets of these rows."""
         low, high = self.inner
-        return replace(self, edges=self.edges[:n_rows], inner=(low[:n_rows], high[:n_rows]))
+        return replace(self, edges=self.edges[rows], inner=(low[rows], high[rows]))
+
+    def with_room(self, room: int) -> Brackets:
+        """The same brackets with a buffer of this many values."""
+        return replace(self, room=room)
+
+    @staticmethod
+    def of(low: Interval, high: Interval, others: Sequence[Interval], room: int = 0) -> Brackets:
+        """Intervals around the lower and the upper quartile and other ones; those that overlap are merged."""
+        edges = _disjoint([low, high, *others])
+        return Brackets(edges, _between(edges, low, high), room)
 
     @staticmethod
     def joined(parts: Sequence[Brackets]) -> Brackets:
@@ -70,8 +83,8 @@ def bracket(probes: NDArray[np.float32], count: int, slack: float) -> Brackets:
     shorter, longer = distance - nearest, farthest - distance
     left = (guess - distance - together(lower, longer), guess - distance + together(upper, shorter))
     right = (guess + distance - together(lower, shorter), guess + distance + together(upper, longer))
-    edges = _disjoint([low, high, centre, left, right])
-    return Brackets(edges, _between(edges, low, high), _room(probes, edges, count))
+    found = Brackets.of(low, high, [centre, left, right])
+    return found.with_room(_room(probes, found.edges, count))
 
 
 def bracket_all(n_rows: int, count: int) -> Brackets:
@@ -98,9 +111,7 @@ def _around(
     )
 
 
-def _disjoint(
-    intervals: list[tuple[NDArray[np.floating], NDArray[np.floating]]],
-) -> NDArray[np.float32]:
+def _disjoint(intervals: list[Interval]) -> NDArray[np.float32]:
     """(row,) ends of intervals -> (row, edge) their union as disjoint intervals in rising order."""
     low = np.stack([ends[0] for ends in intervals], axis=1).astype(np.float32)
     high = np.stack([ends[1] for ends in intervals], axis=1).astype(np.float32)
@@ -120,9 +131,7 @@ def _disjoint(
 
 
 def _between(
-    edges: NDArray[np.float32],
-    low: tuple[NDArray[np.floating], NDArray[np.floating]],
-    high: tuple[NDArray[np.floating], NDArray[np.floating]],
+    edges: NDArray[np.float32], low: Interval, high: Interval
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """(row,) upper edge of the interval that contains ``low``, lower edge of the one that contains ``high``."""
     lows, highs = edges[:, 0::2], edges[:, 1::2]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.digit_counts import OrderStatistic, Place
+from fxdask.kernels.digit_counts import OrderStatistic, OrderStatisticPasses, Place, PrefixRows, run_passes
 from fxdask.kernels.moments import UNIT, Moments, class_moments, merge_moments
 from fxdask.kernels.projection import ColumnValues
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import LOCATIONS, ZERO, ClassStatistics, spread_with_fallback
 
-__all__ = ["CountedClass", "MomentPasses", "TrimmedSumPasses", "counted_statistics", "middle", "wanted_positions"]
+__all__ = ["CountedClass", "MomentPasses", "robust_statistics", "wanted_positions"]
 
 QUARTILES = (0.25, 0.75)
 
@@ -144,7 +144,31 @@ class TrimmedSumPasses:
         return self._moments.found.sums[place]
 
 
-def counted_statistics(
+def robust_statistics(
+    read: Callable[[], Iterable[ColumnValues]],
+    classes: Mapping[Place, CountedClass],
+    tolerance: NDArray[np.float64],
+    measures: Sequence[str],
+    rows: PrefixRows,
+    scratch: Scratch,
+) -> ClassStatistics:
+    """Classes whose order statistics are known -> location and spread, after the passes that depend on these."""
+    location, spread = measures
+    ends = {place: one.ends for place, one in classes.items()} if location == "interquartile_mean" else {}
+    centres = {place: one.centre for place, one in classes.items()} if spread == "mad" else {}
+    trimmed = TrimmedSumPasses(ends, scratch)
+    distances = OrderStatisticPasses({place: middle(classes[place].count) for place in centres}, rows, centres)
+    run_passes(read, trimmed, distances)
+    known = {
+        place: replace(
+            one, inner_sum=trimmed.found(place) if place in ends else None, distances=distances.found.get(place)
+        )
+        for place, one in classes.items()
+    }
+    return _counted_statistics(known, tolerance, measures)
+
+
+def _counted_statistics(
     classes: Mapping[Place, CountedClass], tolerance: NDArray[np.float64], measures: Sequence[str]
 ) -> ClassStatistics:
     """Classes that have values, (class, column) tolerance, names of location and spread -> (class, column) statistics.

@@ -21,13 +21,14 @@ from fxdask.sizes import (
     tile_shape,
 )
 
-__all__ = ["BRACKET_SLACK", "FitPlan", "FitSize", "SampleFacts"]
+__all__ = ["BINS_PER_BRACKET", "BRACKET_SLACK", "FitPlan", "FitSize", "SampleFacts"]
 
 BYTES_PER_PROJECTION = 8 * MIB
 LARGEST_PREPROCESSED_COPY = 64 * MIB
 PROBE_BYTES_IN_STORE = 128 * MIB
 PROBE_BYTES_IN_MEMORY = 32 * MIB
 MOST_PROBES = 32_768
+MOST_PROBES_IF_COUNTED = 16_384  # brackets may be wider then, because a count makes them narrow
 FEWEST_PROBES = 4_096
 SMALL_FILES = 50  # metadata, and arrays of one small chunk
 BYTES_LOST_PER_FILE = 4096  # file systems allocate whole pages
@@ -37,6 +38,15 @@ BYTES_PER_TABLE = 2**17  # of a density without far outliers; with outliers up t
 STREAMING_SCRATCH = 8 * MIB
 BRACKET_SLACK = 5.0
 """Half width of a bracket in standard deviations of a sampled quantile; one bracket in a million misses."""
+BINS_PER_BRACKET = 512
+"""Bins in which a fit counts the values of each bracket, if it cannot keep all of them."""
+N_BRACKETS = 5
+BYTES_PER_BIN = 16  # a count, the lowest and the highest value
+NARROWED_BY = 128  # how many times fewer values are inside brackets after they were counted: 20 bins of all are left
+FEWEST_KEPT, MOST_KEPT = 2**12, 2**14  # values of a node and class, after brackets were counted
+COUNTING_SCRATCH = 12 * MIB
+# The work of one value, in products of a weight and a feature: reading it and preparing it, sorting and counting it.
+READING_WORK, ORDERING_WORK = 40, 300
 MOST_IN_BRACKETS = 0.75  # share of a class's values; beyond it, keeping all is faster and needs little more memory
 
 
@@ -116,6 +126,8 @@ class FitPlan(FitSize):
     nodes_per_pass: int = 0
     samples_per_chunk: int = 0
     """Samples whose values are in memory at a time; 0 means all samples."""
+    is_counted: bool = False
+    """Whether a streamed fit counts the values inside brackets first, because it cannot keep all of them."""
     samples: SampleFacts = SampleFacts()
     resources: Resources | None = None
     prediction: Prediction | None = None
@@ -163,9 +175,10 @@ class FitPlan(FitSize):
         if not self.is_streamed:
             return (0,) * self.n_classes
         most_bytes = PROBE_BYTES_IN_MEMORY if self.samples.probes_in_memory else PROBE_BYTES_IN_STORE
+        most = MOST_PROBES_IF_COUNTED if self.is_counted else MOST_PROBES
         in_all = max(
             FEWEST_PROBES,
-            min(MOST_PROBES, most_bytes // (self.samples.itemsize * self.n_features), self.n_samples // 8),
+            min(most, most_bytes // (self.samples.itemsize * self.n_features), self.n_samples // 8),
         )
         fewest = min(256, in_all // self.n_classes + 1)
         return tuple(min(v, max(fewest, in_all * v // self.n_samples)) for v in self.class_counts)
@@ -231,22 +244,41 @@ class FitPlan(FitSize):
         in_pass = min(rows, self.nodes_per_pass)
         in_product = min(rows, -(-in_pass // self.tile.nodes) * self.tile.nodes + self._misaligned_rows)
         probed, streamed = in_pass * (sum(self.probe_counts) + LANES), in_product * (self.samples_per_chunk + LANES)
-        return 4 * max(probed, streamed) + 4 * sum(self.kept_counts) * in_pass + STREAMING_SCRATCH
+        if not self.is_counted:
+            return 4 * max(probed, streamed) + 4 * sum(self.kept_counts) * in_pass + STREAMING_SCRATCH
+        bins = N_BRACKETS * BINS_PER_BRACKET * BYTES_PER_BIN
+        kept = [
+            max(4 * kept, bins if kept < count else 0)
+            for kept, count in zip(self.kept_counts, self.class_counts, strict=True)
+        ]
+        return 4 * max(probed, streamed) + sum(kept) * in_pass + COUNTING_SCRATCH
 
     @property
     def kept_counts(self) -> tuple[int, ...]:
         """Values of each class that a pass keeps of a node: all, or those in the five brackets of a default fit.
 
-        A class has no brackets if they would hold most of its values. The estimate is for nearly normal projections.
+        A class has no brackets if they would hold most of its values. The estimate is for nearly normal
+        projections. If brackets are counted first, it is a limit that hardly depends on the number of samples.
         """
-        kept = []
-        for count, probes in zip(self.class_counts, self.probe_counts, strict=True):
-            # A bracket reaches BRACKET_SLACK standard deviations to each side, each at most 1/2 / sqrt(probes);
-            # the brackets of the quartiles nearly coincide with those of median -+ MAD.
-            # The last term is the error of counts of few probes.
-            share = 3.6 * BRACKET_SLACK / max(1, isqrt(probes)) + 64 / max(1, probes)
-            kept.append(count if share >= MOST_IN_BRACKETS else int(count * share))
-        return tuple(kept)
+        if self.is_counted:
+            return tuple(min(v, max(FEWEST_KEPT, min(MOST_KEPT, v // BINS_PER_BRACKET))) for v in self.class_counts)
+        shares = map(_share_in_brackets, self.probe_counts)
+        return tuple(
+            count if share >= MOST_IN_BRACKETS else int(count * share)
+            for count, share in zip(self.class_counts, shares, strict=True)
+        )
+
+    @property
+    def scans_per_pass(self) -> int:
+        """How often a pass goes over all samples: once, or to count until brackets are narrow and then to keep."""
+        scans = 1
+        if self.is_counted:
+            for count, probes, kept in zip(self.class_counts, self.probe_counts, self.kept_counts, strict=True):
+                inside, of_class = int(min(1.0, _share_in_brackets(probes)) * count), 1 + (kept < count)
+                while kept < count and inside // NARROWED_BY > kept:
+                    inside, of_class = inside // NARROWED_BY, of_class + 1
+                scans = max(scans, of_class)
+        return scans
 
     @property
     def pass_bytes(self) -> int:
@@ -262,13 +294,20 @@ class FitPlan(FitSize):
             processes = self.resources.processes if self.resources else 1
             return min(self.n_blocks, processes) * self.sample_bytes
         probes = 0 if self.samples.probes_in_memory else self._probe_bytes
-        return self.passes * (self.sample_bytes + probes)
+        return self.passes * self.sample_bytes + self.passes // self.scans_per_pass * probes
 
     @property
     def passes(self) -> int:
         """Number of passes over the samples for all blocks, if no bracket misses."""
         in_last_block = -(-self.block(self.n_blocks - 1).n_nodes // self.nodes_per_pass)
-        return (self.n_blocks - 1) * self.passes_per_block + in_last_block
+        return ((self.n_blocks - 1) * self.passes_per_block + in_last_block) * self.scans_per_pass
+
+    @property
+    def work(self) -> int:
+        """Estimate of the computation for all blocks, to compare plans of the same fit."""
+        read = self.passes * self.n_features * READING_WORK
+        multiplied = int(self.product_passes * self.n_nodes) * self.n_features
+        return self.n_samples * (read + multiplied + self.n_nodes * self.scans_per_pass * ORDERING_WORK)
 
     @property
     def bytes_read_besides(self) -> int:
@@ -293,7 +332,7 @@ class FitPlan(FitSize):
             for anchor in range((block.start + start) // per_tile * per_tile, block.start + stop, per_tile)
         )
         repeated = rows / self.block(n_counted - 1).stop
-        return max(1.0, repeated) * (1 + sum(self.probe_counts) / self.n_samples)
+        return max(1.0, repeated) * (self.scans_per_pass + sum(self.probe_counts) / self.n_samples)
 
     @property
     def model_bytes(self) -> int:
@@ -327,6 +366,7 @@ class FitPlan(FitSize):
             "nodes_per_pass": self.nodes_per_pass,
             "samples_per_read": self.samples_per_read,
             "values_held": "of a chunk of samples" if self.is_streamed else "of all samples",
+            "values_in_brackets": ("counted, then kept" if self.is_counted else "kept") if self.is_streamed else None,
             "samples_per_chunk": self.samples_per_chunk or self.n_samples,
             "samples_probed": sum(self.probe_counts),
             "bytes_per_task": self.task_bytes,
@@ -343,3 +383,13 @@ class FitPlan(FitSize):
 
     def __str__(self) -> str:
         return facts_as_text(self.facts())
+
+
+def _share_in_brackets(probes: int) -> float:
+    """The share of a class's values that the brackets of a default fit hold, estimated from so many probes.
+
+    A bracket reaches BRACKET_SLACK standard deviations to each side, each at most 1/2 / sqrt(probes); the
+    brackets of the quartiles nearly coincide with those of median -+ MAD. The last term is the error of counts
+    of few probes.
+    """
+    return 3.6 * BRACKET_SLACK / max(1, isqrt(probes)) + 64 / max(1, probes)

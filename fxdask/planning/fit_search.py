@@ -20,6 +20,8 @@ FEWEST_BLOCKS = 24
 BLOCKS_PER_THREAD = 3
 SAMPLES_PER_CLASS_AND_CHUNK = 8192
 FEWEST_SAMPLES_PER_CLASS_AND_CHUNK = 256
+WAYS = (False, True)
+"""Whether a streamed fit counts the values inside its brackets before it keeps some of them."""
 REMEDY = "give workers more memory or fewer threads each, or raise memory_limit for local threads"
 
 
@@ -119,8 +121,32 @@ def _nodes_of_whole_block(size: FitSize, resources: Resources | None) -> int:
 
 
 def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:
-    """The plan that holds the values of one chunk of samples at a time, with as many nodes per pass as fit."""
+    """The plan that holds the values of one chunk of samples at a time, with the least work.
+
+    The values inside brackets are kept, or they are counted first, which takes more scans and less memory.
+    """
     _refuse_streaming(plan, resources)
+    tried = [
+        _most_nodes_per_pass(replace(plan, is_counted=is_counted), resources, automatic=automatic)
+        for is_counted in WAYS
+    ]
+    fitting = [found for found in tried if found.task_bytes <= resources.per_task]
+    if fitting:
+        return min(fitting, key=lambda found: found.work)
+    remedy = REMEDY
+    if not automatic and plan.nodes_per_block > plan.tile.nodes:
+        remedy = f"set nodes_per_block to {plan.tile.nodes} or fewer, or {REMEDY}"
+    least = min(found.task_bytes for found in tried)
+    raise MemoryPlanError(
+        f"a task needs {format_bytes(least)} at least but may use "
+        f"{format_bytes(max(0, resources.per_task))}: {SHARE_OF_LIMIT} of the limit of {format_bytes(resources.limit)} "
+        f"less the {format_bytes(resources.baseline)} already in use, for {resources.threads} "
+        f"{'task' if resources.threads == 1 else 'tasks'} at a time; {remedy}"
+    )
+
+
+def _most_nodes_per_pass(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:
+    """The first streamed plan that fits into memory, or else the last one that was tried."""
     most = plan.nodes_per_block
     if automatic:
         # Every pass reads all samples, so many nodes per pass are better, up to one block per thread.
@@ -132,16 +158,8 @@ def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPla
             plan, nodes_per_block=per_block, nodes_per_pass=min(per_pass, per_block), samples_per_chunk=chunk
         )
         if tried.task_bytes <= resources.per_task:
-            return tried
-    remedy = REMEDY
-    if not automatic and plan.nodes_per_block > plan.tile.nodes:
-        remedy = f"set nodes_per_block to {plan.tile.nodes} or fewer, or {REMEDY}"
-    raise MemoryPlanError(
-        f"a task needs {format_bytes(tried.task_bytes)} at least but may use "
-        f"{format_bytes(max(0, resources.per_task))}: {SHARE_OF_LIMIT} of the limit of {format_bytes(resources.limit)} "
-        f"less the {format_bytes(resources.baseline)} already in use, for {resources.threads} "
-        f"{'task' if resources.threads == 1 else 'tasks'} at a time; {remedy}"
-    )
+            break
+    return tried
 
 
 def _refuse_streaming(plan: FitPlan, resources: Resources) -> None:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.counted_columns import (
-    CountedClass,
-    MomentPasses,
-    TrimmedSumPasses,
-    counted_statistics,
-    middle,
-    wanted_positions,
-)
+from fxdask.kernels.counted_columns import CountedClass, MomentPasses, robust_statistics, wanted_positions
 from fxdask.kernels.counted_distances import DistancePasses, Distances
 from fxdask.kernels.criteria.base import Measurements, Need
-from fxdask.kernels.digit_counts import OrderStatisticPasses, Place, PrefixRows, WideMedianPasses, run_passes
+from fxdask.kernels.digit_counts import OrderStatisticPasses, PrefixRows, WideMedianPasses, run_passes
 from fxdask.kernels.features import (
     Centring,
     ClassOrder,
@@ -125,32 +117,11 @@ def _measured(
             )
             for place in places
         }
-        statistics = with_shrunk_spread(job, _robust(job, read, classes, tolerance, rows))
+        measures, scratch = (job.location, job.spread), job_cache(job).scratch
+        statistics = with_shrunk_spread(job, robust_statistics(read, classes, tolerance, measures, rows, scratch))
     elif Need.LOCATION_AND_SPREAD in job.needs:
         statistics = with_shrunk_spread(job, moment_statistics(moments, tolerance))
     return statistics, distances.found if distances else None
-
-
-def _robust(
-    job: RankJob,
-    read: ReadValues,
-    classes: Mapping[Place, CountedClass],
-    tolerance: NDArray[np.float64],
-    rows: PrefixRows,
-) -> ClassStatistics:
-    """Classes whose order statistics are known -> location and spread, after the passes that depend on these."""
-    ends = {place: one.ends for place, one in classes.items()} if job.location == "interquartile_mean" else {}
-    centres = {place: one.centre for place, one in classes.items()} if job.spread == "mad" else {}
-    trimmed = TrimmedSumPasses(ends, job_cache(job).scratch)
-    distances = OrderStatisticPasses({place: middle(classes[place].count) for place in centres}, rows, centres)
-    run_passes(read, trimmed, distances)
-    known = {
-        place: replace(
-            one, inner_sum=trimmed.found(place) if place in ends else None, distances=distances.found.get(place)
-        )
-        for place, one in classes.items()
-    }
-    return counted_statistics(known, tolerance, (job.location, job.spread))
 
 
 # Reading

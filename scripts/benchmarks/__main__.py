@@ -14,6 +14,7 @@ from benchmarks.predict import predict
 from benchmarks.probabilities import probabilities
 from benchmarks.rank import rank
 from benchmarks.reproduce import reproduce
+from benchmarks.samples import samples
 from benchmarks.scale import scale
 from benchmarks.score import score
 from benchmarks.small_classes import small_classes
@@ -37,6 +38,7 @@ benchmarks.add_command(probabilities)
 benchmarks.add_command(rank)
 benchmarks.add_command(reproduce)
 benchmarks.add_command(score)
+benchmarks.add_command(samples)
 benchmarks.add_command(scale)
 benchmarks.add_command(small_classes)
 benchmarks(prog_name="scripts/bench")

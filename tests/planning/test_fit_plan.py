@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,7 +75,7 @@ def test_a_plan_fits_into_memory_or_is_refused(
 
 
 @given(megabytes=st.integers(200, 5_000), more=st.integers(0, 5_000))
-def test_more_memory_never_means_more_reading(megabytes, more):
+def test_more_memory_never_means_more_work_or_more_reading_in_the_same_way(megabytes, more):
     def planned(limit):
         resources = Resources(limit=limit * MIB, baseline=0, threads=1, processes=2)
         facts = SampleFacts(in_memory=False)
@@ -85,7 +87,8 @@ def test_more_memory_never_means_more_reading(megabytes, more):
         return
     much = planned(megabytes + more)
     # Rounding to whole tiles may add a block.
-    assert much.bytes_read <= 1.02 * little.bytes_read
+    assert much.work <= 1.02 * little.work
+    assert much.is_counted != little.is_counted or much.bytes_read <= 1.02 * little.bytes_read
 
 
 def test_a_class_whose_brackets_would_hold_most_values_is_kept_whole():
@@ -101,6 +104,24 @@ def test_a_class_whose_brackets_would_hold_most_values_is_kept_whole():
     for plan in (few, many, unequal):
         assert plan.is_streamed
         assert plan.pass_bytes == 4 * sum(plan.kept_counts) * plan.nodes_per_pass
+
+
+def test_memory_of_a_task_does_not_grow_with_the_samples_once_brackets_are_counted():
+    resources = Resources(limit=512 * MIB, baseline=185 * MIB, threads=1, processes=2)
+
+    def planned(n_samples):
+        facts = SampleFacts(in_memory=False, probes_in_memory=False)
+        return plan_fit(sized(1_000, 64, (n_samples // 2,) * 2, 10), samples=facts, resources=resources)
+
+    plans = [planned(10**power) for power in (6, 7, 8, 9)]
+    assert [plan.is_counted for plan in plans] == [False, True, True, True]
+    assert plans[2].task_bytes == plans[3].task_bytes <= resources.per_task
+    assert plans[2].nodes_per_pass == plans[3].nodes_per_pass >= 96
+    assert [plan.scans_per_pass for plan in plans] == [1, 2, 3, 3]
+    same_block = [replace(plan, nodes_per_block=96, nodes_per_pass=96) for plan in plans[1:]]
+    assert max(plan.task_bytes for plan in same_block) < 1.2 * min(plan.task_bytes for plan in same_block)
+    without_counts = replace(plans[3], is_counted=False)
+    assert without_counts.task_bytes > 100 * plans[3].task_bytes
 
 
 def test_a_plan_prints_a_table_and_returns_numbers():

@@ -18,7 +18,9 @@ from fxdask.execution import fit as fit_graphs
 from fxdask.kernels.brackets import probe_indices
 from fxdask.kernels.preprocessing import origin_quartiles, preprocessing_from, summarize
 from fxdask.kernels.statistics import class_statistics
+from fxdask.planning import fit_search
 from fxdask.planning.fit_plan import FitPlan
+from fxdask.tasks import streaming
 from fxdask.tasks.columns import ProjectedNodes
 from fxdask.tasks.job import FitJob
 from fxdask.tasks.streaming import streamed_statistics
@@ -140,6 +142,24 @@ def test_sorted_samples_need_no_repeats(many):
     assert_same(clf, network(50, 5).fit(X, y))
 
 
+@pytest.mark.parametrize("ties", [False, True])
+def test_values_inside_brackets_are_counted_if_they_do_not_fit(many, whole, tmp_path, monkeypatch, ties):
+    X, y = many
+    if ties:
+        X = np.rint(X)
+    np.save(tmp_path / "X.npy", X)
+    monkeypatch.setattr(fit_search, "WAYS", (True,))
+    clf = network(100, 5, memory_limit=tight(64), store=tmp_path / "model.zarr")
+    plan = clf.plan(tmp_path / "X.npy", y)
+    assert plan.is_counted
+    assert "counted, then kept" in str(plan)
+    assert max(plan.kept_counts) < min(plan.class_counts) / 2
+    assert_same(clf.fit(tmp_path / "X.npy", y), network(100, 5).fit(X, y))
+    assert sum(clf.fit_info_["bytes_read_by_process"].values()) == plan.bytes_read
+    assert clf.fit_info_["passes"] == plan.passes == 2 * plan.n_blocks * plan.passes_per_block
+    assert clf.fit_info_["rows_repeated"] == 0
+
+
 def test_many_classes_are_streamed_without_brackets_and_give_the_same_model(many):
     X, y = many[0], np.arange(len(many[0])) % 50
     X = X + (y % 7)[:, None] * X.std()
@@ -177,7 +197,7 @@ def test_keeping_all_projections_is_refused_if_values_must_be_streamed(many, tmp
     estimators=st.sampled_from([("interquartile_mean", "mad"), ("median", "iqr"), ("mean", "std")]),
     ties=st.booleans(),
     n_features=st.sampled_from([3, 70]),
-    kept=st.sampled_from(["in brackets", "all", "all of some classes"]),
+    kept=st.sampled_from(["in brackets", "all", "all of some classes", "counted", "counted, but for small classes"]),
 )
 def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
     seed, n_samples, n_classes, chunk_tiles, per_pass, start, slacks, estimators, ties, n_features, kept
@@ -198,6 +218,7 @@ def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
         nodes_per_block=40,
         nodes_per_pass=per_pass,
         samples_per_chunk=chunk_tiles * 768,
+        is_counted=kept.startswith("counted"),
     )
     chosen = probe_indices(codes, [min(count, max(2, count // 3)) for count in counts])
     preprocessing = preprocessing_from(summarize(X, None), origin_quartiles(X, None), None, X.dtype)
@@ -221,9 +242,12 @@ def test_streamed_statistics_equal_those_in_memory_bit_by_bit(
         "in brackets": tuple(count - 1 for count in counts),
         "all": counts,
         "all of some classes": tuple(count - k % 2 for k, count in enumerate(counts)),
+        "counted": tuple(min(count - 1, 6) for count in counts),
+        "counted, but for small classes": tuple(min(count, 100) for count in counts),
     }[kept]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FitPlan, "kept_counts", property(lambda _: kept_counts))
+        patch.setattr(streaming, "BINS_PER_BRACKET", 64)
         got = streamed_statistics(job, ProjectedNodes(job, X, block, counters, X[chosen]), counters, slacks)
     columns = ProjectedNodes(job, X, block, TaskCounters())
     want = class_statistics(columns.all_values(), columns.tolerance, location, spread)
