@@ -14,7 +14,7 @@ __all__ = ["fill_columns", "transform_three_times"]
 
 FLOATS_PER_CHUNK = 2**17  # half of a usual second-level cache
 WITH_FACTORS = 3  # the code of a pass over four rows that transforms, multiplies and transforms again
-SHORTEST_BITS = 5
+SHORTEST = 32
 
 
 class _Passes(NamedTuple):
@@ -39,9 +39,7 @@ def fill_columns(samples: NDArray[np.float32], factors: NDArray[np.float32], row
     fill(samples, factors, rows)
 
 
-def transform_three_times(
-    rows: NDArray[np.float32], first: NDArray[np.float32], second: NDArray[np.float32]
-) -> None:
+def transform_three_times(rows: NDArray[np.float32], first: NDArray[np.float32], second: NDArray[np.float32]) -> None:
     """(row, column) values, (row,) factors -> ``H second H first H rows`` in place, H the Hadamard matrix of +-1.
 
     There are a power of two of rows, at least 32. The order of the additions depends on the number of
@@ -64,7 +62,7 @@ def transform_three_times(
 def _steps(n_rows: int, per_chunk: int) -> _Steps:
     """The transforms commute with each other, so the first ends and the second begins where rows are neighbours."""
     bits = n_rows.bit_length() - 1
-    assert n_rows == 2**bits and bits >= SHORTEST_BITS, f"{n_rows} rows are no power of two from 32 on"
+    assert n_rows == 2**bits >= SHORTEST, f"{n_rows} rows are no power of two from {SHORTEST} on"
     middle = [(2**bit, 2 ** min(2, bits - 2 - bit)) for bit in range(2, bits - 2, 2)]
     inner = [(stride, radix) for stride, radix in middle if stride * radix <= per_chunk]
     outer, high = middle[len(inner) :], n_rows // 4
@@ -119,7 +117,7 @@ def _run(
                         a, b, c, d = f0 * (a + c), f1 * (b + d), f2 * (a - c), f3 * (b - d)
                         a, b, c, d = a + b, a - b, c + d, c - d
                         x0[i], x1[i], x2[i], x3[i] = a + c, b + d, a - c, b - d
-        elif radix == 4:  # noqa: PLR2004
+        elif radix == 4:
             for start in range(0, len(values), 4 * run):
                 x0 = values[start : start + run]
                 x1 = values[start + run : start + 2 * run]

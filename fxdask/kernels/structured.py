@@ -91,7 +91,7 @@ def structured_rows(seed: int, nodes: Sequence[int] | NDArray[np.integer], n_fea
     return weights
 
 
-def _by_block(nodes: NDArray[np.int64], length: int) -> Iterator[tuple[int, slice]]:
+def _by_block(nodes: NDArray[np.integer], length: int) -> Iterator[tuple[int, slice]]:
     """Nodes in rising order -> each block that has some of them, and where they are."""
     blocks, first = np.unique(nodes // length, return_index=True)
     edges = [*first.tolist(), len(nodes)]
@@ -99,7 +99,7 @@ def _by_block(nodes: NDArray[np.int64], length: int) -> Iterator[tuple[int, slic
         yield block, slice(edges[i], edges[i + 1])
 
 
-def _as_slice(rows: NDArray[np.int64]) -> slice | NDArray[np.int64]:
+def _as_slice(rows: NDArray[np.integer]) -> slice | NDArray[np.integer]:
     """Consecutive rows as a slice, which copies faster; others unchanged."""
     first, last = int(rows[0]), int(rows[-1]) + 1
     return slice(first, last) if last - first == len(rows) else rows

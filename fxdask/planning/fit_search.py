@@ -10,13 +10,15 @@ from operator import lt
 from fxdask.errors import InvalidInputError, MemoryPlanError
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.machine import SHARE_OF_LIMIT, Resources
-from fxdask.sizes import FULL_TILE_NODES, LANES, MIB, format_bytes, tile_shape
+from fxdask.sizes import FULL_TILE_NODES, LANES, MIB, format_bytes
 
 __all__ = ["plan_fit", "replanned"]
 
 VALUES_BYTES_PER_BLOCK = 48 * MIB
 WEIGHTS_BYTES_PER_BLOCK = 32 * MIB
 FEWEST_BLOCKS = 24
+MOST_PARTS = 8
+"""Parts of a structured transform that are separate blocks, so that several threads share it."""
 SAMPLES_PER_CLASS_AND_CHUNK = 8192
 FEWEST_SAMPLES_PER_CLASS_AND_CHUNK = 256
 REMEDY = "give workers more memory or fewer threads each, or raise memory_limit for local threads"
@@ -65,7 +67,7 @@ def plan_fit(
             f"set n_selected to {n_nodes} or fewer, or n_nodes to {n_selected} or more"
         )
     automatic = nodes_per_block == "auto"
-    per_block = _nodes_of_whole_block(size) if automatic else int(nodes_per_block)
+    per_block = int(nodes_per_block) if nodes_per_block != "auto" else _nodes_of_whole_block(size, resources)
     plan = _planned(size, min(per_block, n_nodes), samples or SampleFacts(), resources)
     if resources is not None:
         plan = _fitting_plan(plan, resources, automatic=automatic)
@@ -107,13 +109,29 @@ def _planned(size: FitSize, nodes_per_block: int, samples: SampleFacts, resource
     return FitPlan(**known, nodes_per_block=nodes_per_block, samples=samples, resources=resources)
 
 
-def _nodes_of_whole_block(size: FitSize) -> int:
-    per_tile = tile_shape(size.n_features, size.n_samples).nodes
+def _nodes_of_whole_block(size: FitSize, resources: Resources | None) -> int:
+    per_tile = size.tile_shape.nodes
+    if size.is_structured:
+        return _nodes_of_structured_block(size, resources)
     by_values = VALUES_BYTES_PER_BLOCK // (4 * size.n_samples)
     by_weights = WEIGHTS_BYTES_PER_BLOCK // (4 * size.n_features)
     # With few large blocks, some threads would be idle while the last block runs.
     by_count = size.n_nodes // FEWEST_BLOCKS
     return per_tile * max(1, min(by_values, by_weights, by_count) // per_tile)
+
+
+def _nodes_of_structured_block(size: FitSize, resources: Resources | None) -> int:
+    """Whole transforms, or equal parts of one if there would be fewer blocks than tasks at a time.
+
+    Every part transforms all samples again, but most of the time of a block is for its order statistics.
+    """
+    per_tile = size.tile_shape.nodes
+    by_values = VALUES_BYTES_PER_BLOCK // (4 * size.n_samples)
+    per_block = per_tile * max(1, min(by_values, size.n_nodes // FEWEST_BLOCKS) // per_tile)
+    tasks = resources.threads * resources.processes if resources else 1
+    while per_block * tasks > size.n_nodes and per_block > per_tile // MOST_PARTS:
+        per_block //= 2
+    return per_block
 
 
 def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:
