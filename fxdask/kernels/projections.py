@@ -14,8 +14,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels import structured, weights
+from fxdask.kernels import structured
 from fxdask.kernels.projection import DenseNodes
+from fxdask.kernels.weights import ROWS_PER_DRAW, SCHEME, weight_block, weight_rows
 from fxdask.sizes import LANES, transform_length
 
 __all__ = ["PROJECTIONS", "NodeRange", "NodeWeights", "Projection", "TileProjector"]
@@ -107,7 +108,7 @@ class _GaussianRange:
 
     @cached_property
     def weights(self) -> NDArray[np.float32]:
-        return weights.weight_block(self.of.seed, self.of.start, self.of.stop, self.of.n_features)
+        return weight_block(self.of.seed, self.of.start, self.of.stop, self.of.n_features)
 
     @property
     def norms(self) -> NDArray[np.float64]:
@@ -167,11 +168,11 @@ PROJECTIONS: dict[str, Projection] = {
     for projection in (
         Projection(
             name="gaussian",
-            scheme=weights.SCHEME,
-            rows=weights.weight_rows,
+            scheme=SCHEME,
+            rows=weight_rows,
             norms=_row_norms,
             nodes=_GaussianRange,
-            rows_per_step=weights.ROWS_PER_DRAW,
+            rows_per_step=ROWS_PER_DRAW,
         ),
         Projection(
             name="structured",
