@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 __all__ = [
+    "FEWEST_STRUCTURED_FEATURES",
     "FULL_TILE_NODES",
     "LANES",
     "LOOKUPS_PER_STEP",
@@ -14,16 +15,20 @@ __all__ = [
     "NodeBlock",
     "TileShape",
     "bins_per_count",
+    "columns_per_transform",
     "facts_as_text",
     "format_bytes",
     "packed_tile",
     "padded_length",
+    "projection_in_use",
     "row_ranges",
     "rows_per_read",
     "rows_per_step",
     "scoring_tile",
     "staged_rows_per_piece",
+    "structured_tile",
     "tile_shape",
+    "transform_length",
 ]
 
 MIB = 2**20
@@ -44,6 +49,11 @@ LANES = 16
 SCORE_LANES = 4
 LOOKUPS_PER_STEP = 2**20
 MOST_ROWS_PER_STEP = 2**14
+SHORTEST_TRANSFORM = 256
+FLOATS_PER_TRANSFORM = 2**17
+MOST_COLUMNS_PER_TRANSFORM = 64
+FEWEST_STRUCTURED_FEATURES = 16
+"""With fewer features a structured matrix has too few distinct rows, so Gaussian weights are used."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,29 @@ def tile_shape(n_features: int, n_samples: int = 0) -> TileShape:
     while n_samples > length and nodes > FEWEST_TILE_NODES_FOR_MANY_SAMPLES:
         nodes, length = nodes // 2, length * 2
     return TileShape(nodes, samples)
+
+
+def projection_in_use(requested: str, n_features: int) -> str:
+    """The projection that samples of so many features get: Gaussian weights if they are too few for others."""
+    return requested if n_features >= FEWEST_STRUCTURED_FEATURES else "gaussian"
+
+
+def transform_length(n_features: int) -> int:
+    """Nodes of one structured block, the length of its transforms: a power of two, at least 256."""
+    return max(SHORTEST_TRANSFORM, 1 << (n_features - 1).bit_length())
+
+
+def columns_per_transform(length: int) -> int:
+    """Samples that are transformed together: few of them if they are long, so that they stay in the CPU cache."""
+    return max(LANES, min(MOST_COLUMNS_PER_TRANSFORM, FLOATS_PER_TRANSFORM // length))
+
+
+def structured_tile(n_features: int) -> TileShape:
+    """The tile of a structured projection: one block of nodes, and fewer samples the more features they have."""
+    samples = FULL_TILE_SAMPLES
+    while samples > LANES and 4 * samples * n_features > BYTES_PER_READ:
+        samples = samples // 2 // LANES * LANES
+    return TileShape(transform_length(n_features), samples)
 
 
 def padded_length(total: int, start: int = 0, most: int | None = None) -> int:

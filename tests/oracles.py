@@ -4,6 +4,7 @@ import math
 from statistics import NormalDist
 
 import numpy as np
+from scipy.linalg import hadamard
 
 EPS32 = 2.0**-23
 
@@ -741,3 +742,16 @@ def mrmr(relevance, columns, n_features):
         }
         chosen.append(max(left, key=lambda i: (value[i], -i)))
     return chosen
+
+
+def structured_weights(seed, block, n_features):
+    """(p, feature) weights of one block of nodes: H D1 H D2 H D3 / p, as whole matrices."""
+    p = 256
+    while p < n_features:
+        p *= 2
+    product = np.eye(p)
+    for i in (1, 2, 3):
+        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(block, i))))
+        bits = [byte >> shift & 1 for byte in generator.bytes(p // 8) for shift in range(7, -1, -1)]
+        product = product @ hadamard(p).astype(float) @ np.diag([-1.0 if bit else 1.0 for bit in bits])
+    return product[:, :n_features] / p

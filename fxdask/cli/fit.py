@@ -24,6 +24,7 @@ from fxdask.estimators.summary import summary_of
 from fxdask.kernels.combination.table import COMBINATIONS
 from fxdask.kernels.density.bandwidth import BANDWIDTHS
 from fxdask.kernels.preprocessing import NORMALIZATIONS
+from fxdask.kernels.projections import PROJECTIONS
 from fxdask.kernels.scorer import DENSITIES
 from fxdask.kernels.statistics import SPREADS
 from fxdask.workflows.settings import AUTOMATIC, PRIORS, PROJECTIONS_KEPT, SELECTIONS
@@ -49,6 +50,12 @@ DEFAULT = FisherNetworkClassifier().get_params()
 )
 @click.option(
     "--selected", "n_selected", type=click.IntRange(1), default=DEFAULT["n_selected"], help="Nodes kept for each class."
+)
+@click.option(
+    "--projection",
+    type=click.Choice(list(PROJECTIONS)),
+    default=DEFAULT["projection"],
+    help="Multiply with Gaussian weights, or transform by Hadamard matrices and random signs, which is faster.",
 )
 @click.option("--criterion", type=click.Choice(list(CRITERIA)), default=DEFAULT["criterion"])
 @click.option(

@@ -16,6 +16,7 @@ from fxdask.experiment.datasets import DATASETS
 from fxdask.experiment.results import CRITERIA_COMPARED, Results
 from fxdask.experiment.runner import checked_pairs, checked_seeds
 from fxdask.experiment.variants import Variant, checked_rules, checked_selections
+from fxdask.kernels.projections import PROJECTIONS
 
 __all__ = ["reproduce"]
 
@@ -81,6 +82,12 @@ class _Names(click.ParamType):
     "--mean-shift/--no-mean-shift",
     default=True,
     help="Shift the classes of a pair to nearly equal means, as in the paper.",
+)
+@click.option(
+    "--projection",
+    type=click.Choice(list(PROJECTIONS)),
+    default="gaussian",
+    help="How samples are projected; gaussian is the paper's.",
 )
 @click.option(
     "--rules",

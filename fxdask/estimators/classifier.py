@@ -22,10 +22,10 @@ from fxdask.execution.frames import is_dask_frame, lazy_frame
 from fxdask.execution.resources import checked_limit
 from fxdask.kernels.importance import shares_of_features
 from fxdask.kernels.network import NetworkParameters
+from fxdask.kernels.projections import PROJECTIONS
 from fxdask.kernels.results import best_classes, log_probabilities, score_difference, unchanged
 from fxdask.kernels.scorer import class_probabilities, log_likelihood
 from fxdask.kernels.statistics import SPREAD_SOURCES
-from fxdask.kernels.weights import weight_rows
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.planning.machine import ClusterShape
 from fxdask.reporting.model_page import report_model
@@ -65,6 +65,11 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         Random projections to choose from.
     n_selected : int, default=10
         Nodes kept for each class.
+    projection : {"gaussian", "structured"}
+        "gaussian" draws every weight from a normal distribution and multiplies. "structured" projects by
+        fast Hadamard transforms with random signs, without any weights in memory: much faster, the more
+        so the more features there are, with other random nodes of the same kind. Below 16 features
+        Gaussian weights are used (see ``projection_``).
     criterion : str, default="extended_fisher"
         How nodes are ranked: a name in ``fxdask.CRITERIA``. "relief" ranks only the pool of
         ``selection="joint"``: the pool is chosen by "extended_fisher", and its nodes are then taken in
@@ -135,6 +140,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     overlaps_ : ndarray of shape (n_chosen,) or None
         Overlap of the classes after each node of a joint selection: where it no longer falls, more
         nodes do not help.
+    projection_ : {"gaussian", "structured"}
+        The projection in use.
     normalize_ : None, "sample" or "feature"
         The normalisation in use; the choice of ``normalize="auto"``.
     temperature_ : float
@@ -142,7 +149,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     divergences_ : ndarray of shape (n_classes, n_nodes)
         Every node's score for every class, by the criterion; with "relief" by "extended_fisher".
     feature_importances_ : ndarray of shape (n_features_in_,)
-        How much every feature matters; the sum is 1.
+        How much every feature matters; the sum is 1. Structured weights of many features are those of
+        the first ``2**28 // n_features`` nodes, at least 1,024.
     density_error_ : ndarray of shape (n_classes, n_selected)
         Bound on the relative error of each selected node's tabulated density, at most 4e-7.
     spread_sources_ : dict
@@ -174,6 +182,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         n_nodes: int = 10_000,
         n_selected: int = 10,
         *,
+        projection: str = "gaussian",
         criterion: str = "extended_fisher",
         selection: str = "top",
         pool_size: int | str = "auto",
@@ -197,6 +206,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         self.n_nodes = n_nodes
         self.n_selected = n_selected
+        self.projection = projection
         self.criterion = criterion
         self.selection = selection
         self.pool_size = pool_size
@@ -471,7 +481,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
             raise InvalidInputError(
                 f"nodes run from 0 to {n_nodes - 1}, but {nodes.min()} to {nodes.max()} were requested"
             )
-        return weight_rows(self.seed_, nodes, self.n_features_in_)
+        return PROJECTIONS[self.projection_].rows(self.seed_, nodes, self.n_features_in_)
 
     def responses(self, x: Any, X_train: Any = None) -> NDArray[np.float64]:
         """Activations of every node, selected or not: the density of each class at the sample's projection.
@@ -551,6 +561,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = model.classes
         self.sample_counts_ = np.array(model.job.plan.class_counts)
         self.priors_ = model.job.priors
+        self.projection_ = model.job.plan.projection
         self.normalize_ = model.settings.normalize
         self.temperature_ = model.temperature
         self.selected_nodes_ = model.selected_nodes

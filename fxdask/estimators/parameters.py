@@ -22,6 +22,7 @@ LARGEST_DRAWN_SEED = 2**31 - 1
 PAPER: dict[str, Any] = {
     "n_nodes": 10_000,
     "n_selected": 10,
+    "projection": "gaussian",
     "criterion": "extended_fisher",
     "selection": "top",
     "pool_size": "auto",
@@ -65,6 +66,7 @@ def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSetti
         keep_projections=estimator.keep_projections,
         keep_weights=_plain(estimator.keep_weights),
         seed=_seed_of(random_state),
+        projection=estimator.projection,
     )
     settings.check()
     if settings.kept and estimator.store is None:

@@ -30,6 +30,7 @@ def summary_of(classifier: FisherNetworkClassifier) -> dict[str, Any]:
         "features": classifier.n_features_in_,
         "seed": classifier.seed_,
         "parameters": {name: value for name, value in classifier.get_params().items() if name not in HIDDEN},
+        "projection": {"used": classifier.projection_, "requested": classifier.projection},
         "normalization": {"used": classifier.normalize_, "requested": classifier.normalize},
         "temperature": classifier.temperature_,
         "nodes_selected": len(classifier.network_.nodes),

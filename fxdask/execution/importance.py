@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from fxdask.execution.compute import Progress, compute
 from fxdask.execution.graphs import merged
 from fxdask.kernels.importance import comparable_scores, merge_importance_sums, weight_correlations
+from fxdask.kernels.projections import PROJECTIONS
 from fxdask.kernels.weights import ROWS_PER_DRAW
 from fxdask.sizes import MIB, row_ranges
 from fxdask.tasks import importance as tasks
@@ -32,15 +33,20 @@ def nodes_per_range(n_features: int, n_classes: int) -> int:
 
 
 def correlate_features(
-    seed: int, n_features: int, divergences: NDArray[np.float64], progress: Progress | None = None
+    seed: int,
+    n_features: int,
+    divergences: NDArray[np.float64],
+    progress: Progress | None = None,
+    projection: str = "gaussian",
 ) -> NDArray[np.float64]:
     """(class, node) divergences of all nodes -> (class, feature) correlations with the squared weights.
 
     The ranges of nodes and the order in which they are merged depend on the shape alone, so the result
-    is the same on any number of workers.
+    is the same on any number of workers. Structured weights of wide samples are those of the first nodes only.
     """
     sum_nodes = delayed(tasks.sum_nodes, pure=False)
-    scores = comparable_scores(divergences)
+    n_weighed = PROJECTIONS[projection].n_weighed(divergences.shape[1], n_features)
+    scores = comparable_scores(divergences[:, :n_weighed])
     n_classes, n_nodes = scores.shape
     per_range = nodes_per_range(n_features, n_classes)
     ranges = list(row_ranges(n_nodes, per_range))
@@ -49,7 +55,7 @@ def correlate_features(
     # A few tasks at a time, because a graph holds the scores of its tasks.
     for first in range(0, len(ranges), at_a_time):
         some = ranges[first : first + at_a_time]
-        work = [sum_nodes(seed, start, n_features, scores[:, start:stop]) for start, stop in some]
+        work = [sum_nodes(projection, seed, start, n_features, scores[:, start:stop]) for start, stop in some]
         parts += compute(merged(work, merge_importance_sums))
         if progress:
             progress(first + len(some), len(ranges))

@@ -15,11 +15,9 @@ from fxdask.kernels.density.exact import log_density
 from fxdask.kernels.joint_selection import Pool, select_jointly
 from fxdask.kernels.network import DensityOptions, SelectedNodes, assemble
 from fxdask.kernels.scorer import Scorer
-from fxdask.kernels.statistics import node_tolerance
-from fxdask.kernels.weights import weight_rows
 from fxdask.store.sources import Source
 from fxdask.tasks.fit import project_rows
-from fxdask.tasks.job import FitJob
+from fxdask.tasks.job import FitJob, tolerance_at, weights_of
 from fxdask.tasks.telemetry import peak_bytes, this_process
 from fxdask.tasks.threads import one_blas_thread
 
@@ -136,7 +134,7 @@ def evaluate_pair(job: PairJob, choice: PairSelection) -> PairResult:
 
 def _count_correct(job: PairJob, choice: PairSelection, selection: str) -> tuple[dict[str, int], int]:
     """The correct labels of each variant with this selection, and the number of fallbacks of all selected nodes."""
-    weights = weight_rows(job.fit.seed, choice.nodes, job.fit.plan.n_features)
+    weights = weights_of(job.fit, choice.nodes)
     trained = _shifted_values(job.fit, job.train, choice, weights)
     tested = _shifted_values(job.fit, job.test, choice, weights)
     correct: dict[str, int] = {}
@@ -151,7 +149,7 @@ def _count_correct(job: PairJob, choice: PairSelection, selection: str) -> tuple
 
 def _selected_jointly(job: PairJob, codes: tuple[int, int], pool: PairPool) -> PairSelection:
     """Select the candidates that leave the smallest overlap of the two classes together."""
-    weights = weight_rows(job.fit.seed, pool.nodes, job.fit.plan.n_features)
+    weights = weights_of(job.fit, pool.nodes)
     counts, correlations = [], []
     for k in codes:
         # A shift changes no rank, so the values need none.
@@ -202,7 +200,7 @@ def _scorer(
         weights=weights[rows],
         values=values,
         class_slices=slices,
-        tolerance=node_tolerance(weights[rows], job.fit.class_norms[list(choice.codes)]),
+        tolerance=tolerance_at(job.fit, weights[rows])[list(choice.codes)],
     )
     options = replace(job.options, rule=COMBINATIONS[variant.rule])
     parameters, fallbacks = assemble(job.fit.preprocessing, selected, chosen, job.priors, options)
@@ -212,7 +210,7 @@ def _scorer(
 @one_blas_thread()
 def node_densities(job: PairJob, choice: PairSelection, criterion: str) -> list[NodeDensities]:
     """Both classes' densities along the best node of each class, as this criterion selects it."""
-    weights = weight_rows(job.fit.seed, choice.nodes, job.fit.plan.n_features)
+    weights = weights_of(job.fit, choice.nodes)
     trained = _shifted_values(job.fit, job.train, choice, weights)
     tested = _shifted_values(job.fit, job.test, choice, weights)
     scorer, rows, _ = _scorer(job, choice, Variant(criterion), weights, trained)

@@ -87,6 +87,7 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
     n_selected: int = 10,
     *,
     mean_shift: bool = True,
+    projection: str = "gaussian",
     rules: str | Sequence[str] = ("sum",),
     selections: str | Sequence[str] = ("top",),
     out: str | Path | None = None,
@@ -116,6 +117,8 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
         Number of random nodes, and of nodes kept for each class.
     mean_shift : bool
         Whether the second class of a pair is shifted so that the means nearly coincide, as in the paper.
+    projection : {"gaussian", "structured"}
+        As for :class:`FisherNetworkClassifier`; the paper's is "gaussian".
     rules : sequence of {"sum", "scaled", "log", "joint"}
         How densities are combined, as ``combine`` of :class:`FisherNetworkClassifier`, for both
         criteria. The paper's rule, "sum", is always among them.
@@ -153,7 +156,7 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
     _check_paths_and_limit(data, out, memory_limit)
     if not isinstance(mean_shift, (bool, np.bool_)):
         raise InvalidInputError(f"mean_shift must be True or False, not {mean_shift!r}")
-    settings = _papers_settings(n_nodes, n_selected, nodes_per_block)
+    settings = _papers_settings(n_nodes, n_selected, nodes_per_block, projection)
     if settings.n_selected > settings.n_nodes:
         raise InvalidInputError(f"n_selected={n_selected} is more than n_nodes={n_nodes}; select fewer nodes")
     if out is None and active_client() is not None:
@@ -179,12 +182,13 @@ def reproduce(  # noqa: PLR0913 - every parameter is one of the experiment
     return Reproduction(results, example, images.image_shape)
 
 
-def _papers_settings(n_nodes: int, n_selected: int, nodes_per_block: int | str) -> FitSettings:
+def _papers_settings(n_nodes: int, n_selected: int, nodes_per_block: int | str, projection: str) -> FitSettings:
     """The paper's parameters; all are written out, because the classifier's defaults may be others."""
     return checked_settings(
         FisherNetworkClassifier(
             n_nodes,
             n_selected,
+            projection=projection,
             criterion="extended_fisher",
             selection="top",
             pool_size="auto",

@@ -30,9 +30,10 @@ from fxdask.experiment.seeds import (
 )
 from fxdask.experiment.shifts import mean_differences
 from fxdask.experiment.variants import PAPERS_CHOICES, compared_variants
+from fxdask.kernels.projections import PROJECTIONS
 from fxdask.kernels.statistics import TOLERANCE_RULE
-from fxdask.kernels.weights import SCHEME, weight_rows
 from fxdask.progress import progress_bar
+from fxdask.sizes import projection_in_use
 from fxdask.store.group import remove_group
 from fxdask.workflows.settings import FitSettings
 
@@ -67,6 +68,11 @@ class Experiment:
         return PairOptions(settings=self.settings, mean_shift=self.mean_shift, variants=variants)
 
     @property
+    def projection(self) -> str:
+        """The projection in use."""
+        return projection_in_use(self.settings.projection, self.images.train_images[0].size)
+
+    @property
     def identity(self) -> dict[str, Any]:
         """Everything that the counts of a pair and seed depend on.
 
@@ -75,6 +81,8 @@ class Experiment:
         """
         choices = {"rules": list(self.rules), "selections": list(self.selections)}
         beyond: dict[str, Any] = {name: names for name, names in choices.items() if names != PAPERS_CHOICES[name]}
+        if self.projection != "gaussian":
+            beyond["projection"] = self.projection
         if self.pair_options.pool_size:
             beyond["pool_size"] = self.pair_options.pool_size
         return beyond | {
@@ -83,9 +91,9 @@ class Experiment:
             "n_nodes": self.settings.n_nodes,
             "n_selected": self.settings.n_selected,
             "mean_shift": self.mean_shift,
-            "weight_scheme": SCHEME,
+            "weight_scheme": PROJECTIONS[self.projection].scheme,
             "zero_tolerance": TOLERANCE_RULE,
-            "streams": _streams(),
+            "streams": _streams(self.projection),
         }
 
     def check(self) -> None:
@@ -100,9 +108,9 @@ class Experiment:
                 )
 
 
-def _streams() -> str:
+def _streams(projection: str) -> str:
     """Digest of a few random weights and shifts, to detect a NumPy that draws different ones."""
-    drawn = (weight_rows(0, [0], 8), mean_differences(0, (0, 1), 8))
+    drawn = (PROJECTIONS[projection].rows(0, [0], 8), mean_differences(0, (0, 1), 8))
     return hashlib.sha256(b"".join(values.tobytes() for values in drawn)).hexdigest()[:16]
 
 

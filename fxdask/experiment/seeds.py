@@ -25,13 +25,12 @@ from fxdask.experiment.variants import PAPERS_VARIANTS, Variant
 from fxdask.kernels.criteria.base import Measurements, Need, required
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.selection import NO_NODE, top_nodes
-from fxdask.kernels.statistics import ClassStatistics, node_tolerance
-from fxdask.kernels.weights import weight_block
+from fxdask.kernels.statistics import ClassStatistics
 from fxdask.planning.pool_plan import PoolPlan
 from fxdask.sizes import format_bytes
 from fxdask.store.model import ModelStore
 from fxdask.store.retry import writing
-from fxdask.tasks.job import FitJob
+from fxdask.tasks.job import FitJob, tolerance_at, weights_of
 from fxdask.workflows.data import as_samples
 from fxdask.workflows.measure import measure_classes
 from fxdask.workflows.model import TrainingData
@@ -140,8 +139,8 @@ def _tolerance(job: FitJob) -> NDArray[np.float64]:
     """(class, node) spread at or below which a class counts as constant; weights are drawn in parts to save memory."""
     n_nodes, parts = job.plan.n_nodes, []
     for start in range(0, n_nodes, NODES_PER_DRAW):
-        weights = weight_block(job.seed, start, min(start + NODES_PER_DRAW, n_nodes), job.plan.n_features)
-        parts.append(node_tolerance(weights, job.class_norms))
+        nodes = np.arange(start, min(start + NODES_PER_DRAW, n_nodes))
+        parts.append(tolerance_at(job, weights_of(job, nodes)))
     return np.concatenate(parts, axis=1)
 
 

@@ -15,6 +15,7 @@ from fxdask.sizes import TileShape, padded_length
 
 __all__ = [
     "ColumnValues",
+    "DenseNodes",
     "PackedProjection",
     "anchored_products",
     "class_runs",
@@ -95,6 +96,34 @@ def project_tile(
     """(row, feature) weights in whole tiles, (sample, feature) one tile of samples -> (row, sample) values."""
     for rows in tiles:
         np.matmul(weights[rows], samples.T, out=values[rows])
+
+
+class DenseNodes:
+    """(node, feature) weights of consecutive nodes; projects tiles of samples onto them by products of whole tiles.
+
+    Parameters
+    ----------
+    weights : (node, feature)
+    first_node : int
+        Index of the first node.
+    n_nodes : int
+        Nodes of the whole network, which determine the padding of the last tile.
+    per_tile : int
+        Nodes of a tile.
+    """
+
+    def __init__(self, weights: NDArray[np.float32], first_node: int, n_nodes: int, per_tile: int) -> None:
+        first, last, self._tiles = node_rows(first_node, first_node + len(weights), n_nodes, per_tile)
+        self.n_rows = last - first
+        self.nodes = slice(first_node - first, first_node - first + len(weights))
+        self._weights = weights
+        if len(weights) != self.n_rows:
+            self._weights = np.zeros((self.n_rows, weights.shape[1]), np.float32)
+            self._weights[self.nodes] = weights
+
+    def __call__(self, samples: NDArray[np.float32], values: NDArray[np.float32]) -> None:
+        """(sample, feature) one tile of preprocessed samples -> (row, sample) values."""
+        project_tile(self._weights, self._tiles, samples, values)
 
 
 def anchored_products(

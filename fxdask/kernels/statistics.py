@@ -69,12 +69,11 @@ class BracketedStatistics:
     without_moments: NDArray[np.bool_]  # (node,)
 
 
-def node_tolerance(weights: NDArray[np.float32], class_norms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(node, feature) weights, (class,) norms -> (class, node) spread at or below which a class counts as constant.
+def node_tolerance(norms: NDArray[np.float64], class_norms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(node,) norms of weights, (class,) norms -> (class, node) spread at or below which a class counts as constant.
 
     ``8 eps |w| R_k``: what rounding alone can make of samples of norm R_k that are all the same.
     """
-    norms = np.sqrt(np.add.reduce(np.square(weights, dtype=np.float64), axis=1))
     return 8.0 * float(np.finfo(np.float32).eps) * norms * class_norms[:, None]
 
 

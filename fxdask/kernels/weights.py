@@ -36,6 +36,8 @@ def weight_block(seed: int, start: int, stop: int, n_features: int) -> NDArray[n
 def weight_rows(seed: int, nodes: Sequence[int] | NDArray[np.integer], n_features: int) -> NDArray[np.float32]:
     """Seed and any nodes, in any order -> (node, feature) weights."""
     nodes = np.asarray(nodes, dtype=np.int64)
+    if len(nodes) and (np.diff(nodes) == 1).all():
+        return weight_block(seed, int(nodes[0]), int(nodes[-1]) + 1, n_features)  # without a copy of every draw
     weights = np.empty((len(nodes), n_features), np.float32)
     for draw in np.unique(nodes // ROWS_PER_DRAW):
         wanted = nodes // ROWS_PER_DRAW == draw

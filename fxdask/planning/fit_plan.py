@@ -14,10 +14,12 @@ from fxdask.sizes import (
     MIB,
     NodeBlock,
     TileShape,
+    columns_per_transform,
     facts_as_text,
     padded_length,
     row_ranges,
     rows_per_read,
+    structured_tile,
     tile_shape,
 )
 
@@ -30,6 +32,7 @@ PROBE_BYTES_IN_MEMORY = 32 * MIB
 MOST_PROBES = 32_768
 MOST_PROBES_IF_COUNTED = 16_384  # brackets may be wider then, because a count makes them narrow
 FEWEST_PROBES = 4_096
+VALUES_PER_PIECE = 2**20
 SMALL_FILES = 50  # metadata, and arrays of one small chunk
 BYTES_LOST_PER_FILE = 4096  # file systems allocate whole pages
 STATISTICS_SCRATCH = 20 * MIB
@@ -85,6 +88,8 @@ class FitSize:
     """Density tables of the fitted model; 0 means one for each class and selected node."""
     learned_bytes: int = 0
     """Size of the arrays that the combination rule learns."""
+    projection: str = "gaussian"
+    """The projection in use."""
 
     @property
     def size(self) -> FitSize:
@@ -95,6 +100,18 @@ class FitSize:
     def needs_all_values(self) -> bool:
         """Whether the values of all samples at a node must be in memory at once."""
         return self.sorts_columns or "projections" in self.kept
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether samples are transformed instead of multiplied with weights."""
+        return self.projection == "structured"
+
+    @property
+    def tile_shape(self) -> TileShape:
+        """Nodes and samples that are projected together."""
+        if self.is_structured:
+            return structured_tile(self.n_features)
+        return tile_shape(self.n_features, self.n_samples)
 
     @property
     def n_samples(self) -> int:
@@ -135,7 +152,7 @@ class FitPlan(FitSize):
     tile: TileShape = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "tile", tile_shape(self.n_features, self.n_samples))
+        object.__setattr__(self, "tile", self.tile_shape)
         if not self.nodes_per_pass:
             object.__setattr__(self, "nodes_per_pass", self.nodes_per_block)
 
@@ -202,6 +219,13 @@ class FitPlan(FitSize):
         return [slice(start, stop) for start, stop in pairwise(edges)]
 
     @property
+    def samples_per_piece(self) -> int:
+        """Samples that are preprocessed together: a tile, or fewer wide ones, whose copies would take much memory."""
+        if not self.is_structured:
+            return self.tile.samples
+        return min(self.tile.samples, max(1, VALUES_PER_PIECE // self.n_features))
+
+    @property
     def keeps_preprocessed(self) -> bool:
         """Whether a process keeps a preprocessed copy of all samples for all its blocks, because it is small."""
         return not self.is_streamed and 4 * self.n_samples * self.n_features <= LARGEST_PREPROCESSED_COPY
@@ -214,17 +238,31 @@ class FitPlan(FitSize):
     @property
     def task_bytes(self) -> int:
         """Upper estimate of the memory of one task, in addition to the baseline of its process."""
+        if self.is_structured:
+            # Only the nodes of the block are kept of a transform.
+            return self.reading_bytes + self._transform_bytes + self._values_bytes(self.nodes_per_block)
         rows = -(-self.nodes_per_block // self.tile.nodes) * self.tile.nodes + self._misaligned_rows
         return self.reading_bytes + 16 * self.nodes_per_block * self.n_features + self._values_bytes(rows)
 
     @property
+    def _transform_bytes(self) -> int:
+        """The samples that are transformed together, the signs of all blocks, and the weights if they are kept."""
+        length = self.tile.nodes
+        blocks = -(-self.nodes_per_block // length) + 1
+        kept = 8 * self.nodes_per_block * self.n_features if "weights" in self.kept else 0
+        return 4 * length * columns_per_transform(length) * (2 if kept else 1) + 12 * blocks * length + kept
+
+    @property
     def _misaligned_rows(self) -> int:
-        return self.tile.nodes if self.nodes_per_block % self.tile.nodes else 0
+        return self.tile.nodes if self.nodes_per_block % self.tile.nodes and not self.is_structured else 0
 
     @property
     def reading_bytes(self) -> int:
         """The preprocessed samples, the range in use and the range that is read ahead."""
         preprocessed = self.tile.samples * self.n_features * (48 if self.samples.widened else 8)
+        if self.is_structured:
+            in_pieces = self.samples_per_piece * (48 if self.samples.widened else 8)
+            preprocessed = self.n_features * (4 * self.tile.samples + in_pieces)
         if self.keeps_preprocessed:
             preprocessed += 4 * self.n_samples * self.n_features
         if self.samples.probes_in_memory:
@@ -242,7 +280,9 @@ class FitPlan(FitSize):
                 values += max(BYTES_PER_SORTED_GROUP, 4 * self.n_samples) + SORTED_COLUMN_BYTES * self.n_samples
             return 3 * values if "projections" in self.kept else values
         in_pass = min(rows, self.nodes_per_pass)
-        in_product = min(rows, -(-in_pass // self.tile.nodes) * self.tile.nodes + self._misaligned_rows)
+        in_product = in_pass
+        if not self.is_structured:
+            in_product = min(rows, -(-in_pass // self.tile.nodes) * self.tile.nodes + self._misaligned_rows)
         probed, streamed = in_pass * (sum(self.probe_counts) + LANES), in_product * (self.samples_per_chunk + LANES)
         if not self.is_counted:
             return 4 * max(probed, streamed) + 4 * sum(self.kept_counts) * in_pass + STREAMING_SCRATCH
@@ -357,6 +397,7 @@ class FitPlan(FitSize):
     def facts(self) -> dict[str, int | float | str | None]:
         """The plan as numbers."""
         return {
+            "projection": self.projection,
             "nodes": self.n_nodes,
             "samples": self.n_samples,
             "features": self.n_features,

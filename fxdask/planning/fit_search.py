@@ -10,7 +10,7 @@ from operator import lt
 from fxdask.errors import InvalidInputError, MemoryPlanError
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.machine import SHARE_OF_LIMIT, Resources
-from fxdask.sizes import FULL_TILE_NODES, LANES, MIB, format_bytes, tile_shape
+from fxdask.sizes import FULL_TILE_NODES, LANES, MIB, format_bytes
 
 __all__ = ["plan_fit", "replanned"]
 
@@ -18,6 +18,8 @@ VALUES_BYTES_PER_BLOCK = 48 * MIB
 WEIGHTS_BYTES_PER_BLOCK = 32 * MIB
 FEWEST_BLOCKS = 24
 BLOCKS_PER_THREAD = 3
+MOST_PARTS = 8
+"""Parts of a structured transform that are separate blocks, so that several threads share it."""
 SAMPLES_PER_CLASS_AND_CHUNK = 8192
 FEWEST_SAMPLES_PER_CLASS_AND_CHUNK = 256
 WAYS = (False, True)
@@ -111,13 +113,29 @@ def _planned(size: FitSize, nodes_per_block: int, samples: SampleFacts, resource
 
 
 def _nodes_of_whole_block(size: FitSize, resources: Resources | None) -> int:
-    per_tile = tile_shape(size.n_features, size.n_samples).nodes
+    per_tile = size.tile_shape.nodes
+    if size.is_structured:
+        return _nodes_of_structured_block(size, resources)
     by_values = VALUES_BYTES_PER_BLOCK // (4 * size.n_samples)
     by_weights = WEIGHTS_BYTES_PER_BLOCK // (4 * size.n_features)
     # With few large blocks, some threads would be idle while the last block runs.
     threads = resources.threads * resources.processes if resources else 1
     by_count = size.n_nodes // max(FEWEST_BLOCKS, BLOCKS_PER_THREAD * threads)
     return per_tile * max(1, min(by_values, by_weights, by_count) // per_tile)
+
+
+def _nodes_of_structured_block(size: FitSize, resources: Resources | None) -> int:
+    """Whole transforms, or equal parts of one if there would be fewer blocks than tasks at a time.
+
+    Every part transforms all samples again, but most of the time of a block is for its order statistics.
+    """
+    per_tile = size.tile_shape.nodes
+    by_values = VALUES_BYTES_PER_BLOCK // (4 * size.n_samples)
+    per_block = per_tile * max(1, min(by_values, size.n_nodes // FEWEST_BLOCKS) // per_tile)
+    tasks = resources.threads * resources.processes if resources else 1
+    while per_block * tasks > size.n_nodes and per_block > per_tile // MOST_PARTS:
+        per_block //= 2
+    return per_block
 
 
 def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:

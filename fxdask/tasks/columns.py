@@ -7,7 +7,7 @@ values of a few samples, from which brackets of the order statistics are estimat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -15,10 +15,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.projection import ColumnValues, node_rows, project_tile
+from fxdask.kernels.projection import ColumnValues
+from fxdask.kernels.projections import PROJECTIONS, NodeRange, NodeWeights, TileProjector
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import node_tolerance
-from fxdask.kernels.weights import weight_block
 from fxdask.sizes import NodeBlock, padded_length
 from fxdask.store.sources import Source
 from fxdask.tasks.cache import job_cache, source_key
@@ -53,55 +53,38 @@ class Columns(Protocol):
         """(row, sample) values of all samples, chunk by chunk; each chunk overwrites the one before."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class BlockProduct:
-    """Products of a range of nodes with tiles of samples."""
+    """Projections of tiles of samples onto some nodes."""
 
-    weights: NDArray[np.float32]
-    """(node, feature)"""
-    first_node: int
-    n_nodes: int
-    """Nodes of the whole network, which determine the padding of the last tile."""
-    tile_nodes: int
+    projector: TileProjector
     scratch: Scratch
 
     def chunks(
         self, tiles: Iterable[SampleTile], n_samples: int, per_chunk: int | None = None
     ) -> Iterator[ColumnValues]:
-        """(node, sample) products in chunks of ``per_chunk`` samples, which are whole tiles.
+        """(node, sample) values in chunks of ``per_chunk`` samples, which are whole tiles.
 
         The next chunk and the next call overwrite the values of a chunk.
         """
-        first, last, node_tiles = node_rows(
-            self.first_node, self.first_node + len(self.weights), self.n_nodes, self.tile_nodes
-        )
-        block = slice(self.first_node - first, self.first_node - first + len(self.weights))
-        weights = self.weights
-        if len(weights) != last - first:
-            weights = np.zeros((last - first, weights.shape[1]), np.float32)
-            weights[block] = self.weights
-
-        def multiply(tile: SampleTile, values: NDArray[np.float32]) -> None:
-            project_tile(weights, node_tiles, tile.preprocessed, values)
-
         per_chunk = min(per_chunk or n_samples, n_samples)
-        values = self.scratch("values", (last - first, padded_length(per_chunk)))
-        for chunk in _filled(tiles, n_samples, values, multiply):
-            yield ColumnValues(chunk.values[block], chunk.runs)
+        values = self.scratch("values", (self.projector.n_rows, padded_length(per_chunk)))
+        for chunk in _filled(tiles, n_samples, values, self.projector):
+            yield ColumnValues(chunk.values[self.projector.nodes], chunk.runs)
 
 
 def _filled(
     tiles: Iterable[SampleTile],
     n_samples: int,
     values: NDArray[np.float32],
-    fill: Callable[[SampleTile, NDArray[np.float32]], None],
+    project: TileProjector,
 ) -> Iterator[ColumnValues]:
     """(column, sample) array, filled tile by tile and yielded whenever it is full and after the last tile."""
     runs: list[list[slice]] = []
     column = done = 0
     for tile in tiles:
         width = len(tile.preprocessed)
-        fill(tile, values[:, column : column + width])
+        project(tile.preprocessed, values[:, column : column + width])
         runs = runs or [[] for _ in tile.runs]
         for of_class, run in zip(runs, tile.runs, strict=True):
             if run.stop > run.start:
@@ -175,47 +158,51 @@ class ProjectedNodes:
         return self._tiles.reader(codes).tiles(self._probes), len(codes)
 
     @cached_property
+    def _nodes(self) -> NodeWeights:
+        plan = self._job.plan
+        of_block = NodeRange(
+            seed=self._job.seed,
+            start=self._block.start,
+            stop=self._block.stop,
+            n_features=plan.n_features,
+            n_nodes=plan.n_nodes,
+            tile_nodes=plan.tile.nodes,
+        )
+        return PROJECTIONS[plan.projection].nodes(of_block)
+
+    @property
     def weights(self) -> NDArray[np.float32]:
         """(node, feature) weights of the block."""
-        return weight_block(self._job.seed, self._block.start, self._block.stop, self._job.plan.n_features)
+        return self._nodes.weights
 
     @cached_property
     def tolerance(self) -> NDArray[np.float64]:
         """(class, node) spread at or below which a class is treated as constant at a node."""
-        return node_tolerance(self.weights, self._job.class_norms)
+        return node_tolerance(self._nodes.norms, self._job.class_norms)
 
     def bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """(row,) largest possible sum of absolute products, with 1 % added for rounding."""
-        absolute = np.abs(self.weights[rows]).sum(axis=1, dtype=np.float64)
-        return 1.01 * absolute * self._job.preprocessing.largest
-
-    def _product(self, weights: NDArray[np.float32], first_node: int, n_nodes: int) -> BlockProduct:
-        return BlockProduct(
-            weights=weights,
-            first_node=first_node,
-            n_nodes=n_nodes,
-            tile_nodes=self._job.plan.tile.nodes,
-            scratch=self._scratch,
-        )
+        return 1.01 * self._nodes.absolute_sums(rows) * self._job.preprocessing.largest
 
     def all_values(self) -> ColumnValues:
         """(node, sample) values of all samples; the next call overwrites them."""
-        plan = self._job.plan
-        product = self._product(self.weights, self._block.start, plan.n_nodes)
-        (values,) = product.chunks(self._tiles.kept(), plan.n_samples)
+        (values,) = self.product(self._scratch).chunks(self._tiles.kept(), self._job.plan.n_samples)
         return values
+
+    def product(self, scratch: Scratch) -> BlockProduct:
+        """Projections of any tiles onto all nodes of the block."""
+        return BlockProduct(self._nodes.projector()[0], scratch)
 
     def probed(self, rows: NDArray[np.intp]) -> ColumnValues:
         """(row, probe) values of the probed samples; only these nodes are multiplied, not whole tiles."""
         tiles, n_probes = self._probe_tiles()
-        product = self._product(self.weights[rows], 0, len(rows))
-        (values,) = product.chunks(tiles, n_probes)
+        (values,) = BlockProduct(self._nodes.probe_projector(rows), self._scratch).chunks(tiles, n_probes)
         return values
 
     def chunks(self, rows: NDArray[np.intp]) -> Iterator[ColumnValues]:
-        """(row, sample) values of all samples, chunk by chunk, from products of whole tiles of nodes."""
-        plan, first, last = self._job.plan, int(rows[0]), int(rows[-1]) + 1
-        wanted = slice(None) if len(rows) == last - first else rows - first
-        product = self._product(self.weights[first:last], self._block.start + first, plan.n_nodes)
+        """(row, sample) values of all samples, chunk by chunk, from projections onto whole tiles of nodes."""
+        plan = self._job.plan
+        projector, wanted = self._nodes.projector(rows)
+        product = BlockProduct(projector, self._scratch)
         for values in product.chunks(self._tiles.streamed(), plan.n_samples, plan.samples_per_chunk):
             yield values.take(wanted)

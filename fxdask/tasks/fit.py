@@ -72,8 +72,8 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
         measured = measure_block(job, columns, block.start, counters, streamed=probes is not None)
     statistics, divergences = measured.statistics, measured.scores
     if store:
-        optional: dict[str, Any] = {"weights": columns.weights, "projections": measured.ascending}
-        arrays = {name: optional[name] for name in job.plan.kept}
+        optional = {"weights": lambda: columns.weights, "projections": lambda: measured.ascending}
+        arrays: dict[str, Any] = {name: optional[name]() for name in job.plan.kept}
         arrays["statistics"] = np.stack([statistics.location, statistics.spread, statistics.source, divergences])
         store.write_block(block, arrays)
     return _summary(job, block, divergences, statistics.source, counters)

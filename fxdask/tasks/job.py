@@ -8,11 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.preprocessing import Preprocessing
+from fxdask.kernels.projections import PROJECTIONS
+from fxdask.kernels.statistics import node_tolerance
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.store.model import ModelStore
 from fxdask.tasks.cache import job_cache
 
-__all__ = ["FitJob", "open_store"]
+__all__ = ["FitJob", "open_store", "tolerance_at", "weights_of"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,3 +43,13 @@ def open_store(job: FitJob) -> ModelStore | None:
     if url is None:
         return None
     return job_cache(job).get("store", lambda: ModelStore.open(url, "r+", finished=False))
+
+
+def weights_of(job: FitJob, nodes: NDArray[np.integer]) -> NDArray[np.float32]:
+    """Any nodes, in any order -> (node, feature) weights."""
+    return PROJECTIONS[job.plan.projection].rows(job.seed, nodes, job.plan.n_features)
+
+
+def tolerance_at(job: FitJob, weights: NDArray[np.float32]) -> NDArray[np.float64]:
+    """(node, feature) weights -> (class, node) spread at or below which a class counts as constant."""
+    return node_tolerance(PROJECTIONS[job.plan.projection].norms(weights), job.class_norms)

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from fxdask.kernels.copula import ScoreSums, rank_scores, score_sums
 from fxdask.kernels.order_statistics import SortedRows
-from fxdask.kernels.statistics import LOCATIONS, node_tolerance, shrunk_spread, spread_with_fallback
-from fxdask.kernels.weights import weight_rows
+from fxdask.kernels.projection import DenseNodes
+from fxdask.kernels.statistics import LOCATIONS, shrunk_spread, spread_with_fallback
 from fxdask.planning.pool_plan import POOL_TILE_NODES, PoolPlan
 from fxdask.store.pool import PoolStore
 from fxdask.store.sources import Source
 from fxdask.tasks.cache import job_cache
 from fxdask.tasks.columns import BlockProduct, SampleTiles
-from fxdask.tasks.job import FitJob
+from fxdask.tasks.job import FitJob, tolerance_at, weights_of
 from fxdask.tasks.reading import SampleTile
 from fxdask.tasks.telemetry import TaskCounters, WorkerStats, this_worker
 from fxdask.tasks.threads import one_blas_thread
@@ -69,8 +69,8 @@ def measure_candidates(job: PoolJob, samples: Source, index: int) -> PoolPart:
     if stored is not None:
         return PoolPart(stored[0], stored[1], None, {})
     fit, counters = job.fit, TaskCounters()
-    weights = weight_rows(fit.seed, job.nodes[block.start : block.stop], fit.plan.n_features)
-    tolerance = node_tolerance(weights, fit.class_norms)
+    weights = weights_of(fit, job.nodes[block.start : block.stop])
+    tolerance = tolerance_at(fit, weights)
     statistics = np.empty((2, fit.plan.n_classes, block.n_nodes))
     scores = np.empty((block.n_nodes, fit.plan.n_samples), np.int16)
     tiles = SampleTiles(fit, samples, counters).kept()
@@ -94,13 +94,8 @@ def _class_values(
 ) -> list[NDArray[np.float32]]:
     """(candidate, feature) weights, position of the first one -> for each class its (candidate, sample) values."""
     plan = job.fit.plan
-    product = BlockProduct(
-        weights=weights,
-        first_node=first,
-        n_nodes=job.plan.n_candidates,
-        tile_nodes=POOL_TILE_NODES,
-        scratch=job_cache(job.fit).scratch,
-    )
+    nodes = DenseNodes(weights, first, job.plan.n_candidates, POOL_TILE_NODES)
+    product = BlockProduct(nodes, job_cache(job.fit).scratch)
     values = [np.empty((len(weights), count), np.float32) for count in plan.class_counts]
     filled = [0] * len(values)
     for chunk in product.chunks(tiles, plan.n_samples, plan.samples_per_chunk or None):

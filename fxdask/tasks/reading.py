@@ -115,9 +115,10 @@ class TileReader:
             order, runs = class_runs(self.codes[start + low : start + high], n_classes)
             shape = (padded_length(high - low), rows.shape[1])
             preprocessed = np.empty(shape, np.float32) if lasting else self.scratch("preprocessed", shape)
-            by_class = self.scratch("by class", (high - low, rows.shape[1]), rows.dtype)
-            # With "clip" NumPy writes directly into the array, without a buffer; all indices are in range.
-            np.take(rows[low:high], order, axis=0, out=by_class, mode="clip")
-            self.preprocess(by_class, preprocessed[: high - low])
+            for first, last in row_ranges(high - low, self.plan.samples_per_piece):
+                by_class = self.scratch("by class", (last - first, rows.shape[1]), rows.dtype)
+                # With "clip" NumPy writes directly into the array, without a buffer; all indices are in range.
+                np.take(rows[low:high], order[first:last], axis=0, out=by_class, mode="clip")
+                self.preprocess(by_class, preprocessed[first:last])
             preprocessed[high - low :] = 0
             yield SampleTile(preprocessed, runs, high - low)

@@ -18,7 +18,7 @@ from fxdask.sizes import NodeBlock
 from fxdask.store.model import ModelStore
 from fxdask.store.sources import Source
 from fxdask.tasks.cache import job_cache
-from fxdask.tasks.columns import BlockProduct, ProjectedNodes
+from fxdask.tasks.columns import ProjectedNodes
 from fxdask.tasks.job import FitJob
 from fxdask.tasks.reading import TileReader
 from fxdask.tasks.telemetry import TaskCounters
@@ -58,7 +58,7 @@ def respond_block(
     """
     block = job.plan.block(index)
     columns = ProjectedNodes(job, np.empty(0) if samples is None else samples, block, TaskCounters())
-    point_values = _point_values(job, columns, block, points.rows)
+    point_values = _point_values(job, columns, points.rows)
     scratch, n_points = job_cache(job).scratch, len(points.rows)
     activations = np.empty((n_points, job.plan.n_classes, block.n_nodes))
     for k, rows, own in _trained_classes(job, columns, block, from_store=samples is None):
@@ -77,7 +77,7 @@ def respond_block(
     return activations
 
 
-def _point_values(job: FitJob, columns: ProjectedNodes, block: NodeBlock, points: NDArray) -> NDArray[np.float32]:
+def _point_values(job: FitJob, columns: ProjectedNodes, points: NDArray) -> NDArray[np.float32]:
     """(point, feature) raw samples -> (node, point) values."""
     reader = TileReader(
         codes=np.zeros(len(points), np.uint8),
@@ -86,14 +86,7 @@ def _point_values(job: FitJob, columns: ProjectedNodes, block: NodeBlock, points
         counters=TaskCounters(),
         scratch=Scratch(),
     )
-    product = BlockProduct(
-        weights=columns.weights,
-        first_node=block.start,
-        n_nodes=job.plan.n_nodes,
-        tile_nodes=job.plan.tile.nodes,
-        scratch=Scratch(),
-    )
-    (values,) = product.chunks(reader.tiles(points), len(points))
+    (values,) = columns.product(Scratch()).chunks(reader.tiles(points), len(points))
     return values.gather(0)
 
 

@@ -16,7 +16,7 @@ __all__ = ["known_importances", "measure_importances"]
 def measure_importances(job: FitJob, divergences: NDArray[np.float64], *, verbose: bool) -> NDArray[np.float64]:
     """(class, node) divergences -> (class, feature) correlations of the squared weights with them."""
     with progress_bar("weighing features", shown=verbose) as progress:
-        return correlate_features(job.seed, job.plan.n_features, divergences, progress)
+        return correlate_features(job.seed, job.plan.n_features, divergences, progress, job.plan.projection)
 
 
 def known_importances(model: FittedModel, *, verbose: bool = False) -> NDArray[np.float64]:

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError, WeightStreamError
+from fxdask.kernels.projections import PROJECTIONS
 from fxdask.kernels.scorer import Scorer
-from fxdask.kernels.weights import FINGERPRINT_FEATURES, fingerprint_nodes, weight_rows
+from fxdask.kernels.weights import FINGERPRINT_FEATURES, fingerprint_nodes
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.tasks.job import FitJob
 from fxdask.workflows.data import Samples
@@ -105,4 +106,5 @@ class FittedModel:
 
 def weight_fingerprint(seed: int, plan: FitPlan) -> NDArray[np.float32]:
     """The first weights of a few nodes, stored to detect a NumPy that draws different weights."""
-    return weight_rows(seed, fingerprint_nodes(plan.n_nodes), plan.n_features)[:, :FINGERPRINT_FEATURES]
+    rows = PROJECTIONS[plan.projection].rows(seed, fingerprint_nodes(plan.n_nodes), plan.n_features)
+    return rows[:, :FINGERPRINT_FEATURES]

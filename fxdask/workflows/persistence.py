@@ -17,12 +17,12 @@ from fxdask.execution.scan import SampleScan
 from fxdask.kernels.network import NetworkParameters, class_members
 from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.preprocessing import Preprocessing
+from fxdask.kernels.projections import PROJECTIONS
 from fxdask.kernels.scorer import Scorer
 from fxdask.kernels.statistics import LOCATIONS, TOLERANCE_RULE
-from fxdask.kernels.weights import SCHEME
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.planning.pool_plan import plan_pool
-from fxdask.sizes import format_bytes
+from fxdask.sizes import format_bytes, projection_in_use
 from fxdask.store.group import check_room, peek_header
 from fxdask.store.layout import ModelShape
 from fxdask.store.model import ModelStore
@@ -39,7 +39,7 @@ FORMAT_WITHOUT_CLASS_NORMS = 6
 FORMAT_OF_JOINT_MODELS = 8
 FORMATS_WITHOUT_IMPORTANCES = (6, 7)
 # Settings that stores lack which were made before the settings existed, and what those fits did.
-EARLIER_SETTINGS = {"selection": "top", "pool_size": "auto", "shrink_spread": False}
+EARLIER_SETTINGS = {"selection": "top", "pool_size": "auto", "shrink_spread": False, "projection": "gaussian"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +64,15 @@ class ModelRequest:
             left_out |= {"selection", "pool_size"}
         if not self.settings.shrink_spread:
             left_out.add("shrink_spread")
+        if self.settings.projection == "gaussian":
+            left_out.add("projection")
         parameters = {name: value for name, value in asdict(self.settings).items() if name not in left_out}
         return {
             **json.loads(json.dumps(parameters)),
             "samples": self.scan.digest,
             "samples_dtype": self.data.samples.dtype.newbyteorder("<").str,
             "labels": self.data.labels_digest(),
-            "weight_scheme": SCHEME,
+            "weight_scheme": PROJECTIONS[self.plan.projection].scheme,
             "zero_tolerance": TOLERANCE_RULE,
             "tile": [self.plan.tile.nodes, self.plan.tile.samples],
         }
@@ -285,6 +287,7 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
         n_selected=settings.n_selected,
         nodes_per_block=header["nodes_per_block"],
         kept=settings.kept,
+        projection=projection_in_use(settings.projection, sizes["input"]),
     )
     largest = float(header["largest"])
     return FitJob(

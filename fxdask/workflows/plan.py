@@ -19,7 +19,7 @@ from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit
 from fxdask.planning.machine import ClusterShape
 from fxdask.planning.pool_plan import plan_pool, plan_pool_relief
-from fxdask.sizes import MIB
+from fxdask.sizes import MIB, projection_in_use
 from fxdask.store.group import peek_header
 from fxdask.store.sources import decoded_bytes
 from fxdask.workflows.data import Samples
@@ -29,7 +29,7 @@ from fxdask.workflows.staging import needs_staging
 
 __all__ = ["FitOptions", "plan_model"]
 
-COMPILER_BYTES = 160 * MIB  # of numba, which the loops of all criteria but Fisher's are compiled with
+COMPILER_BYTES = 160 * MIB  # of numba, which structured projections and all criteria but Fisher's are compiled with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,8 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
     to_load = isinstance(samples.handle, DaskArray) or (isinstance(samples.handle, np.ndarray) and options.on_cluster)
     extra_baseline = samples.n_bytes if to_load and store is None else 0
     needs = CRITERIA[settings.criterion].needs
-    if needs != {Need.LOCATION_AND_SPREAD}:
+    projection = projection_in_use(settings.projection, samples.n_features)
+    if needs != {Need.LOCATION_AND_SPREAD} or projection == "structured":
         extra_baseline += COMPILER_BYTES
     rule, n_classes = settings.density_options.rule, len(data.counts)
     n_chosen = min(settings.n_nodes, settings.n_selected * n_classes)
@@ -75,6 +76,7 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         sorts_columns=CRITERIA[settings.criterion].orders_values,
         n_tables=_n_tables(settings, data.counts),
         learned_bytes=rule.learned_bytes(n_classes, n_chosen),
+        projection=projection,
     )
     plan = plan_fit(
         size,

@@ -18,11 +18,10 @@ from fxdask.kernels.criteria.relief import (
     spread_anchors,
 )
 from fxdask.kernels.projection import PackedProjection
-from fxdask.kernels.weights import weight_rows
 from fxdask.planning.pool_plan import plan_pool_relief
 from fxdask.progress import progress_bar
 from fxdask.sizes import packed_tile
-from fxdask.tasks.job import FitJob
+from fxdask.tasks.job import FitJob, weights_of
 from fxdask.tasks.relief import ProjectedRows, ReliefJob
 
 __all__ = ["pool_relief"]
@@ -34,7 +33,7 @@ def pool_relief(job: FitJob, samples: SamplesHandle, nodes: NDArray[np.int64], *
     Nothing of the projections is kept: they are computed once for their ranges and the anchors, once for
     the neighbours, and once for the values of these.
     """
-    weights = weight_rows(job.seed, nodes, job.plan.n_features)
+    weights = weights_of(job, nodes)
     project = PackedProjection(weights, job.preprocessing, packed_tile(len(nodes), job.plan.tile))
     rows = spread_anchors(job.codes, job.plan.n_classes, N_ANCHORS)
     plan = plan_pool_relief(job.plan, len(nodes), len(rows), N_NEIGHBOURS)

@@ -14,12 +14,11 @@ from fxdask.execution.graphs import SamplesHandle
 from fxdask.kernels.network import DensityOptions, NetworkParameters, SelectedNodes, assemble
 from fxdask.kernels.scorer import Scorer
 from fxdask.kernels.selection import NO_NODE
-from fxdask.kernels.statistics import SPREAD_SOURCES, node_tolerance
+from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.kernels.temperature import held_out_columns, temperature_of
-from fxdask.kernels.weights import weight_rows
 from fxdask.progress import progress_bar
 from fxdask.tasks.fit import FitSummary
-from fxdask.tasks.job import FitJob
+from fxdask.tasks.job import FitJob, tolerance_at, weights_of
 from fxdask.tasks.threads import one_blas_thread
 
 __all__ = ["Network", "assemble_selected", "check_usable", "log_fallbacks", "warn_of_zero_spreads"]
@@ -86,7 +85,7 @@ def assemble_selected(
 ) -> Network:
     """The selected nodes of all classes with their training values and bandwidths."""
     nodes = np.unique(chosen[chosen != NO_NODE])
-    weights = weight_rows(job.seed, nodes, job.plan.n_features)
+    weights = weights_of(job, nodes)
     with progress_bar("selecting", shown=verbose) as progress:
         values = project_selected(job, samples, weights, progress)
     selected = SelectedNodes(
@@ -94,7 +93,7 @@ def assemble_selected(
         weights=weights,
         values=values,
         class_slices=job.plan.class_slices,
-        tolerance=node_tolerance(weights, job.class_norms),
+        tolerance=tolerance_at(job, weights),
     )
     with one_blas_thread():  # so that the last bits do not depend on the number of cores
         columns, codes = held_out_columns(selected.class_slices)

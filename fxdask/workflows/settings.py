@@ -17,6 +17,7 @@ from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.density.bandwidth import BANDWIDTHS
 from fxdask.kernels.network import DensityOptions
 from fxdask.kernels.preprocessing import NORMALIZATIONS, FeatureSummary, chosen_normalization
+from fxdask.kernels.projections import PROJECTIONS
 from fxdask.kernels.scorer import DENSITIES
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
 from fxdask.planning.pool_plan import pool_size_for
@@ -66,6 +67,8 @@ class FitSettings:
     keep_projections: str
     keep_weights: bool
     seed: int
+    projection: str = "gaussian"
+    """The projection that was asked for; :func:`fxdask.sizes.projection_in_use` tells which one is used."""
 
     @property
     def node_criterion(self) -> str:
@@ -120,6 +123,7 @@ class FitSettings:
                     f"set pool_size to {self.n_selected} or more"
                 )
         for name, known in (
+            ("projection", PROJECTIONS),
             ("criterion", CRITERIA),
             ("selection", SELECTIONS),
             ("location", LOCATIONS),

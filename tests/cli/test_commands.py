@@ -58,6 +58,7 @@ def test_fit_score_and_info_agree_with_python(fitted_apart, two_blobs):
     assert set(facts) == {
         "store",
         "features",
+        "projection",
         "seed",
         "parameters",
         "normalization",

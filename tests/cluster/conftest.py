@@ -74,7 +74,8 @@ def dask_processes(folder, n_workers=2, certificates=None, security=None, before
 
 SLOW_TASKS = """
 import time
-from fxdask.tasks import columns, score
+from fxdask.kernels import projections
+from fxdask.tasks import score
 
 def slow(function):
     def waits(*arguments):
@@ -82,7 +83,7 @@ def slow(function):
         return function(*arguments)
     return waits
 
-columns.weight_block, score.read_pieces = slow(columns.weight_block), slow(score.read_pieces)
+projections.weight_block, score.read_pieces = slow(projections.weight_block), slow(score.read_pieces)
 """
 
 

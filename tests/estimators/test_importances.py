@@ -19,8 +19,8 @@ import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import StoreFormatError, WeightStreamError, ZeroSpreadWarning
 from fxdask.execution import importance
+from fxdask.kernels import projections
 from fxdask.store.verify import verify_store
-from fxdask.tasks import columns
 
 
 def best(importances, count):
@@ -231,7 +231,7 @@ def test_a_store_that_lacks_them_is_damaged(stored, tmp_path):
 
 def test_a_fit_into_a_finished_store_draws_no_weights(stored, two_blobs, monkeypatch):
     model, path = stored
-    monkeypatch.setattr(columns, "weight_block", None)
+    monkeypatch.setattr(projections, "weight_block", None)
     monkeypatch.setattr(importance, "delayed", None)
     again = FisherNetworkClassifier(500, 3, store=path).fit(*two_blobs)
     assert again.feature_importances_.tobytes() == model.feature_importances_.tobytes()

@@ -14,7 +14,7 @@ from small import chunk_files
 import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import InvalidInputError, StoreExistsError
-from fxdask.tasks import columns
+from fxdask.kernels import projections
 
 CHOICES = {load_iris: None, load_digits: None, load_wine: "feature", load_breast_cancer: "feature"}
 
@@ -89,7 +89,7 @@ def test_an_interrupted_fit_resumes_with_its_choice(data, lazy, tmp_path, monkey
     samples = da.from_array(X, chunks=(90, 6)) if lazy else X
     options = {"nodes_per_block": 10, "selection": "joint"}
     fit(samples, y, store=tmp_path / "whole.zarr", **options)
-    draw, calls = columns.weight_block, []
+    draw, calls = projections.weight_block, []
 
     def drawn(*arguments):
         calls.append(arguments)
@@ -98,7 +98,7 @@ def test_an_interrupted_fit_resumes_with_its_choice(data, lazy, tmp_path, monkey
         return draw(*arguments)
 
     with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        patch.setattr(columns, "weight_block", drawn)
+        patch.setattr(projections, "weight_block", drawn)
         with pytest.raises(KeyboardInterrupt):
             fit(samples, y, store=tmp_path / "model.zarr", **options)
     resumed = fit(samples, y, store=tmp_path / "model.zarr", **options)

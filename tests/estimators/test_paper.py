@@ -13,6 +13,7 @@ from fxdask.workflows.settings import FitSettings
 RESULT = {field.name for field in fields(FitSettings)} - {"seed", "keep_projections", "keep_weights"} | {"random_state"}
 SETTING = {
     "n_nodes": 10_000,
+    "projection": "gaussian",
     "n_selected": 10,
     "criterion": "extended_fisher",
     "selection": "top",

@@ -189,14 +189,14 @@ def test_results_of_other_candidates_are_not_mixed(folder, tmp_path):
 
 
 def test_the_papers_parameters_do_not_follow_the_classifiers_defaults(monkeypatch):
-    want = _papers_settings(60, 3, "auto")
+    want = _papers_settings(60, 3, "auto", "gaussian")
     others = dict.fromkeys(
         vars(want).keys() & fxdask.FisherNetworkClassifier.__init__.__kwdefaults__.keys(), "not the paper's"
     )
     assert len(others) > 10
     defaults = fxdask.FisherNetworkClassifier.__init__.__kwdefaults__ | others
     monkeypatch.setattr(fxdask.FisherNetworkClassifier.__init__, "__kwdefaults__", defaults)
-    assert _papers_settings(60, 3, "auto") == want
+    assert _papers_settings(60, 3, "auto", "gaussian") == want
     assert (want.criterion, want.combine, want.selection, want.priors, want.normalize) == (
         *("extended_fisher", "sum", "top"),
         *("equal", "sample"),

@@ -16,10 +16,10 @@ from zarr.codecs import Crc32cCodec
 import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import StoreWriteError
+from fxdask.kernels import projections
 from fxdask.kernels.combination.table import COMBINATIONS
 from fxdask.store.layout import BLOCK_ARRAYS, MANIFEST, MODEL_ARRAYS
 from fxdask.store.model import ModelStore
-from fxdask.tasks import columns
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_an_equal_call_on_a_finished_store_computes_nothing(fitted, two_blobs, t
     def refuse(*_):
         raise AssertionError("a block was computed")
 
-    monkeypatch.setattr(columns, "weight_block", refuse)
+    monkeypatch.setattr(projections, "weight_block", refuse)
     again = FisherNetworkClassifier(
         100, 3, combine="sum", store=tmp_path / "model.zarr", keep_projections="all", keep_weights=True
     ).fit(*two_blobs)
@@ -125,7 +125,7 @@ def test_an_interrupted_fit_resumes(two_blobs, tmp_path, monkeypatch, lazy):
     data = da.from_array(X, chunks=(50, 6)) if lazy else X
     whole = FisherNetworkClassifier(100, 3, store=tmp_path / "whole.zarr", nodes_per_block=10).fit(data, y)
 
-    compute_weights = columns.weight_block
+    compute_weights = projections.weight_block
     calls = []
 
     def interrupted(*arguments):
@@ -134,7 +134,7 @@ def test_an_interrupted_fit_resumes(two_blobs, tmp_path, monkeypatch, lazy):
             raise KeyboardInterrupt
         return compute_weights(*arguments)
 
-    monkeypatch.setattr(columns, "weight_block", interrupted)
+    monkeypatch.setattr(projections, "weight_block", interrupted)
     broken = FisherNetworkClassifier(100, 3, store=tmp_path / "broken.zarr", nodes_per_block=10)
     with dask.config.set(scheduler="synchronous"), pytest.raises(KeyboardInterrupt):
         broken.fit(data, y)
@@ -155,9 +155,9 @@ def test_a_killed_fit_resumes(tmp_path):
     """A separate process gets SIGKILL after it has marked some of its blocks; it waits in every block."""
     program = (
         "import sys, time, numpy as np, fxdask\n"
-        "from fxdask.tasks import columns\n"
-        "drawn = columns.weight_block\n"
-        "columns.weight_block = lambda *arguments: (time.sleep(0.05), drawn(*arguments))[1]\n"
+        "from fxdask.kernels import projections\n"
+        "drawn = projections.weight_block\n"
+        "projections.weight_block = lambda *arguments: (time.sleep(0.05), drawn(*arguments))[1]\n"
         "X = np.load(sys.argv[1])\n"
         "clf = fxdask.FisherNetworkClassifier(3_000, 5, store=sys.argv[2], nodes_per_block=50)\n"
         "clf.fit(X, np.arange(len(X)) % 2)\n"
@@ -190,7 +190,7 @@ def test_a_random_seed_is_kept_by_an_equal_call(two_blobs, tmp_path):
 def test_a_full_disk_is_reported_and_the_same_call_resumes(two_blobs, small_disk, monkeypatch):
     """Another file fills a real disk while blocks are being written."""
     X, y = two_blobs
-    compute_weights, calls = columns.weight_block, []
+    compute_weights, calls = projections.weight_block, []
 
     def while_another_file_grows(*arguments):
         calls.append(arguments)
@@ -200,7 +200,7 @@ def test_a_full_disk_is_reported_and_the_same_call_resumes(two_blobs, small_disk
 
     clf = FisherNetworkClassifier(1_000, 3, store=small_disk / "m.zarr", nodes_per_block=100)
     with monkeypatch.context() as patch, dask.config.set(scheduler="synchronous"):
-        patch.setattr(columns, "weight_block", while_another_file_grows)
+        patch.setattr(projections, "weight_block", while_another_file_grows)
         with pytest.raises(StoreWriteError, match="No space left on device; free some disk space and run"):
             clf.fit(X, y)
     (small_disk / "other").unlink()

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tasks.test_columns import SHAPES, Example
 
+from fxdask.kernels import projections
 from fxdask.kernels.criteria.base import Measurements, Need
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.moments import class_moments
 from fxdask.kernels.sorted_columns import sort_columns
 from fxdask.kernels.statistics import class_statistics
 from fxdask.kernels.weights import weight_block
-from fxdask.tasks import columns as columns_of_blocks
 from fxdask.tasks import measure
 from fxdask.tasks.measure import measure_block
 from fxdask.tasks.telemetry import TaskCounters
@@ -68,7 +68,7 @@ def test_a_column_that_is_constant_over_all_classes_is_never_selected(criterion,
     example = Example(seed=0, n_samples=200, n_classes=3, normalize=None, index=0)
     weights = weight_block(example.job.seed, example.block.start, example.block.stop, example.X.shape[1])
     weights[4] = 0.0
-    monkeypatch.setattr(columns_of_blocks, "weight_block", lambda *_: weights)
+    monkeypatch.setattr(projections, "weight_block", lambda *_: weights)
     scores = measured_block(example, criterion).scores
     assert np.isneginf(scores[:, 4]).all()
     assert np.isfinite(np.delete(scores, 4, axis=1)).all()

@@ -104,13 +104,13 @@ def interrupted(store, patch, n_measured):
 
 def counted(patch):
     """Count how many tasks measure their candidates from now on."""
-    weights, calls = tasks.weight_rows, []
+    weights, calls = tasks.weights_of, []
 
     def drawn(*arguments):
         calls.append(arguments)
         return weights(*arguments)
 
-    patch.setattr(tasks, "weight_rows", drawn)
+    patch.setattr(tasks, "weights_of", drawn)
     return calls
 
 
