@@ -4,7 +4,7 @@ import json
 import subprocess
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,15 @@ from scipy.stats import ks_2samp
 from sklearn.feature_selection import f_classif, mutual_info_classif
 
 import fxdask
+from benchmarks.limits import COPIED, copied, sorted_columns
 from benchmarks.measure import Ratio, in_turn, report, save
 from benchmarks.workers import process_ids, workers
 from fxdask.sizes import format_bytes
 from fxdask.tasks.telemetry import peak_bytes
 
-FEW = 20
-COLUMNS_PER_SORT = 20
+FEW, FEWER = 20, 2
+MOMENTS, MEDIANS = "fisher + pearson, plain moments", "extended_fisher, median and MAD"
+SORT = "np.sort on all cores"
 SCALE_CRITERIA = ["fisher", "extended_fisher", "pearson", "kolmogorov_smirnov"]
 ROWS_PER_CHUNK = 20_000
 GIB = 2**30
@@ -79,55 +81,47 @@ def rank(  # noqa: PLR0913 - every option is a parameter
     save(figures, file)
 
 
-def in_memory(n_samples: int, n_features: int, repeats: int) -> dict[str, Any]:
-    """float32 in memory, two classes; slow libraries rank fewer columns, and their time is scaled up."""
+def rank_work(n_samples: int, n_features: int) -> dict[str, Callable[[], object]]:
+    """Rankings of float32 in memory, two classes, and what they are compared with."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n_samples, n_features), dtype=np.float32)
     y = rng.integers(0, 2, n_samples)
     X[y == 1, : n_features // 10] *= 1.2
-    few, by_column = X[:, :FEW].copy(), np.ascontiguousarray(X.T)
-    share = n_features / FEW
+    few = X[:, :FEW].copy()
 
-    def sort_columns(start: int) -> None:
-        np.sort(by_column[start : start + COLUMNS_PER_SORT], axis=1)
+    def ranked(*criteria: str, **settings: str) -> Callable[[], object]:
+        return lambda: fxdask.rank_features(X, y, list(criteria), **settings)
 
-    def sort_all() -> None:
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(sort_columns, range(0, n_features, COLUMNS_PER_SORT)))
+    return {
+        MOMENTS: ranked("fisher", "pearson", location="mean", spread="std"),
+        "f_classif": lambda: f_classif(X, y),
+        MEDIANS: ranked("extended_fisher", location="median", spread="mad"),
+        "extended_fisher": ranked("extended_fisher"),
+        SORT: sorted_columns(np.ascontiguousarray(X.T)),
+        COPIED: copied(X.nbytes),
+        "kolmogorov_smirnov": ranked("kolmogorov_smirnov"),
+        "ks_2samp": lambda: [ks_2samp(column[y == 0], column[y == 1]) for column in few.T],
+        "mutual_information": ranked("mutual_information"),
+        "mutual_info_classif": lambda: mutual_info_classif(few[:, :FEWER], y, random_state=0),
+        "all but relief": ranked(*(name for name in fxdask.CRITERIA if name != "relief")),
+    }
 
-    def plain() -> None:
-        fxdask.rank_features(X, y, ["fisher", "pearson"], location="mean", spread="std")
 
-    seconds = in_turn(
-        {
-            "fisher + pearson, plain moments": plain,
-            "f_classif": lambda: f_classif(X, y),
-            "extended_fisher, median and MAD": lambda: fxdask.rank_features(
-                X, y, ["extended_fisher"], location="median", spread="mad"
-            ),
-            "extended_fisher": lambda: fxdask.rank_features(X, y, ["extended_fisher"]),
-            "np.sort on two threads": sort_all,
-            "kolmogorov_smirnov": lambda: fxdask.rank_features(X, y, ["kolmogorov_smirnov"]),
-            "ks_2samp": lambda: [ks_2samp(column[y == 0], column[y == 1]) for column in few.T],
-            "mutual_information": lambda: fxdask.rank_features(X, y, ["mutual_information"]),
-            "all but relief": lambda: fxdask.rank_features(
-                X, y, [name for name in fxdask.CRITERIA if name != "relief"]
-            ),
-        },
-        repeats,
-    )
-    started = time.perf_counter()
-    mutual_info_classif(few[:, :2], y, random_state=0)
-    slow = (time.perf_counter() - started) * n_features / 2
-    seconds["mutual_info_classif"] = [slow] * repeats
-    seconds["ks_2samp"] = [share * each for each in seconds["ks_2samp"]]
+def in_memory(n_samples: int, n_features: int, repeats: int) -> dict[str, Any]:
+    """Everything of ``rank_work``; slow libraries rank fewer columns, and their time is scaled up."""
+    work = rank_work(n_samples, n_features)
+    slow = work.pop("mutual_info_classif")
+    seconds = in_turn(work, repeats)
+    seconds["mutual_info_classif"] = [_timed(slow) * n_features / FEWER] * repeats
+    seconds["ks_2samp"] = [each * n_features / FEW for each in seconds["ks_2samp"]]
     return report(
         f"{n_samples:,} samples x {n_features:,} features; ks_2samp from {FEW} columns, mutual_info_classif from 2",
         seconds,
         [
-            Ratio("f_classif", "fisher + pearson, plain moments", at_least=10),
-            Ratio("extended_fisher, median and MAD", "np.sort on two threads", limit=1.5),
-            Ratio("extended_fisher", "np.sort on two threads"),
+            Ratio("f_classif", MOMENTS, at_least=10),
+            Ratio(MOMENTS, COPIED),
+            Ratio(MEDIANS, SORT, limit=1.5),
+            Ratio("extended_fisher", SORT),
             Ratio("ks_2samp", "kolmogorov_smirnov", at_least=5),
             Ratio("mutual_info_classif", "mutual_information", at_least=30),
         ],
