@@ -4,7 +4,9 @@ import click
 
 from benchmarks.accuracy import accuracy
 from benchmarks.classes import classes
+from benchmarks.compare import compare
 from benchmarks.density import density
+from benchmarks.everything import everything
 from benchmarks.fit import fit
 from benchmarks.images import images
 from benchmarks.joint import joint
@@ -27,7 +29,9 @@ def benchmarks() -> None:
 
 benchmarks.add_command(accuracy)
 benchmarks.add_command(classes)
+benchmarks.add_command(compare)
 benchmarks.add_command(density)
+benchmarks.add_command(everything)
 benchmarks.add_command(fit)
 benchmarks.add_command(images)
 benchmarks.add_command(joint)
