@@ -202,7 +202,7 @@ def check_selected(
 
 
 def start_logging(verbose: bool) -> None:
-    logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
     logging.getLogger("fxdask").setLevel(logging.INFO if verbose else logging.WARNING)
     # Dask logs tracebacks of lost connections, which fxdask reports as one line already.
     for name in ("distributed", "distributed.client"):
