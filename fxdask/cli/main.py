@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import sys
@@ -13,6 +14,7 @@ from fxdask.errors import FxdaskError
 
 __all__ = ["cli", "main"]
 
+STOPPED = "stopped; run the same command again to resume"
 COMMANDS = ("fit", "score", "rank", "info", "verify", "report", "reproduce")
 
 
@@ -38,17 +40,27 @@ def main() -> None:
     """Run the command line; the exit status is 0, 1 if the work failed, or 2 if the arguments are wrong."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # containers and batch systems stop jobs by SIGTERM
     try:
-        cli(standalone_mode=False)
+        status = cli(standalone_mode=False)
+        if status:
+            sys.exit(status)
     except click.UsageError as error:
         error.show()
-        sys.exit(2)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped; run the same command again to resume", err=True)
-        sys.exit(1)
+        _print_error(error.format_message(), error, 2)
+    except (click.Abort, KeyboardInterrupt) as error:
+        click.echo(STOPPED, err=True)
+        _print_error(STOPPED, error, 1)
     except Exception as error:
         logging.getLogger(__name__).debug("failed", exc_info=True)
         click.echo(f"error: {_one_line(error)}", err=True)
-        sys.exit(1)
+        _print_error(_one_line(error), error, 1)
+
+
+def _print_error(message: str, error: BaseException, status: int) -> None:
+    """With --json, print the error as the only JSON object; then exit."""
+    # Options are not parsed if the arguments are wrong.
+    if "--json" in sys.argv:
+        click.echo(json.dumps({"error": " ".join(message.split()), "type": type(error).__name__}))
+    sys.exit(status)
 
 
 def _one_line(error: Exception) -> str:

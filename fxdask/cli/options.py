@@ -16,6 +16,7 @@ import click
 from fxdask.errors import InvalidInputError
 from fxdask.execution.connection import connected
 from fxdask.execution.resources import checked_limit
+from fxdask.execution.waiting import checked_seconds
 from fxdask.kernels.density.bandwidth import BANDWIDTHS
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
 from fxdask.store.parquet import is_parquet
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 Command = Callable[..., None]
+CONNECTION = ("scheduler_file", "tls_ca_file", "tls_cert", "tls_key", "wait_for_workers", "timeout")
 
 
 class Bandwidth(click.ParamType):
@@ -67,6 +69,19 @@ class Bytes(click.ParamType):
             return checked_limit(value)
         except InvalidInputError:
             self.fail(f"{value!r} is neither a number of bytes nor a size such as 2GiB", param, ctx)
+
+
+class Duration(click.ParamType):
+    """Option type: a number of seconds, or a time with its unit."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number of seconds."""
+        try:
+            return checked_seconds(value)
+        except InvalidInputError:
+            self.fail(f"{value!r} is neither a number of seconds nor a time such as 5m", param, ctx)
 
 
 class ColumnNames(click.ParamType):
@@ -128,8 +143,7 @@ def run_options(command: Command) -> Command:
     @wraps(command)
     def with_run_options(as_json: bool, quiet: bool, verbose: bool, **rest: Any) -> None:
         start_logging(verbose)
-        connection = {name: rest.pop(name) for name in ("scheduler_file", "tls_ca_file", "tls_cert", "tls_key")}
-        cluster = connected(rest.pop("scheduler"), **connection)
+        cluster = connected(rest.pop("scheduler"), **{name: rest.pop(name) for name in CONNECTION})
         command(run=RunOptions(cluster, as_json, quiet, verbose), **rest)
 
     for option in (
@@ -140,6 +154,14 @@ def run_options(command: Command) -> Command:
         click.option("--tls-ca-file", type=click.Path(), help="Certificate authority of a TLS cluster."),
         click.option("--tls-cert", type=click.Path(), help="Client certificate of a TLS cluster."),
         click.option("--tls-key", type=click.Path(), help="Client key of a TLS cluster."),
+        click.option(
+            "--wait-for-workers",
+            type=click.IntRange(1),
+            default=1,
+            metavar="N",
+            help="Start when the cluster has so many workers.",
+        ),
+        click.option("--timeout", type=Duration(), default="5m", help="How long to wait for them, such as 90s or 5m."),
         json_option,
         click.option("--quiet", is_flag=True, help="Show no progress bar."),
         click.option("-v", "--verbose", is_flag=True, help="Log each step to standard error."),
@@ -180,7 +202,7 @@ def check_selected(
 
 
 def start_logging(verbose: bool) -> None:
-    logging.basicConfig(stream=sys.stderr, format="%(name)s: %(message)s")
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
     logging.getLogger("fxdask").setLevel(logging.INFO if verbose else logging.WARNING)
     # Dask logs tracebacks of lost connections, which fxdask reports as one line already.
     for name in ("distributed", "distributed.client"):

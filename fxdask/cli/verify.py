@@ -18,12 +18,15 @@ __all__ = ["verify"]
 def verify(store: str, as_json: bool) -> None:
     """Read every file of the finished STORE, and compare it with the store's manifest."""
     found = verify_store(store)
-    print_result(
-        {"store": found.store, "files": found.n_files, "damaged": found.damaged, "not_in_the_manifest": found.unknown},
-        as_json,
+    facts = {"store": found.store, "files": found.n_files, "damaged": found.damaged}
+    facts |= {"not_in_the_manifest": found.unknown}
+    if not found.damaged:
+        print_result(facts, as_json)
+        return
+    error = (
+        f"{found.store} is damaged: {len(found.damaged)} of {found.n_files} files differ from the manifest; "
+        "restore them from a copy, or fit or score again"
     )
-    if found.damaged:
-        raise StoreFormatError(
-            f"{found.store} is damaged: {len(found.damaged)} of {found.n_files} files differ from the manifest; "
-            "restore them from a copy, or fit or score again"
-        )
+    print_result(facts | ({"error": error, "type": StoreFormatError.__name__} if as_json else {}), as_json)
+    click.echo(f"error: {error}", err=True)
+    click.get_current_context().exit(1)

@@ -258,6 +258,13 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """
         return cls(**{**PAPER, **changes})
 
+    def __sklearn_clone__(self) -> Self:
+        """Return an unfitted copy, which remembers if it has the store of another estimator."""
+        copy = super().__sklearn_clone__()
+        if self.store is not None:
+            copy._store_of_another = self.store
+        return copy
+
     def fit(self, X: Any, y: Any) -> Self:
         """Fit the network.
 
@@ -316,6 +323,12 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X: Any, y: Any) -> tuple[FitSettings, TrainingData, FitOptions]:
         """Checked settings, data and options."""
+        if self.store is not None and self.store == getattr(self, "_store_of_another", None):
+            raise InvalidInputError(
+                f"a copy of an estimator would fit into the same store ({self.store}) as the other copies; "
+                "in searches, cross-validation and ensembles use store=None, or give the copy a store of its own "
+                "by set_params(store=...)"
+            )
         store = None if self.store is None else store_url(self.store)
         settings = checked_settings(self, stored_seed(store) if store and not self.overwrite else None)
         checked_limit(self.memory_limit)

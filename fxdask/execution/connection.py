@@ -16,6 +16,7 @@ from distributed.comm import connect
 from distributed.security import Security
 
 from fxdask.errors import ClusterError
+from fxdask.execution import waiting
 
 __all__ = ["ClusterAddress", "connected"]
 
@@ -88,13 +89,20 @@ async def _try_connection(cluster: ClusterAddress) -> None:
 
 
 @contextmanager
-def connected(address: str | None = None, **more: str | None) -> Iterator[Client | None]:
+def connected(
+    address: str | None = None, *, wait_for_workers: int = 1, timeout: Any = None, **more: str | None
+) -> Iterator[Client | None]:
     """A context with a client of a scheduler; without an address, the client is None.
 
     Parameters
     ----------
     address : str, optional
         Such as ``tcp://host:8786``, or ``tls://host:8786`` with certificates.
+    wait_for_workers : int, default=1
+        Wait until the cluster has so many workers.
+    timeout : float or str, optional
+        How long to wait for them, in seconds or as a text such as "5m"; if not given, Dask's setting
+        ``fxdask.worker-timeout``, which is "5m" unless it is changed.
     scheduler_file : path, optional
         The file that ``dask scheduler --scheduler-file`` writes, instead of an address.
     tls_ca_file, tls_cert, tls_key : path, optional
@@ -109,14 +117,12 @@ def connected(address: str | None = None, **more: str | None) -> Iterator[Client
     """
     cluster = ClusterAddress(address=address, **more)
     cluster.check()
+    seconds = waiting.checked_seconds(timeout)
     if address is None and cluster.scheduler_file is None:
         yield None
         return
     with _client(cluster) as client:
-        if not client.scheduler_info(n_workers=-1)["workers"]:
-            raise ClusterError(
-                f"the scheduler at {cluster.resolved} has no workers; start some with: dask worker {cluster.resolved}"
-            )
+        waiting.wait_for_workers(client, wait_for_workers, seconds)
         yield client
 
 

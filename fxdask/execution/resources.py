@@ -16,6 +16,7 @@ from distributed.system import MEMORY_LIMIT
 
 from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.execution.client import active_client
+from fxdask.execution.waiting import expected_workers, wait_for_workers
 from fxdask.execution.workers import check_workers
 from fxdask.planning.machine import WORKER_BASELINE, ClusterShape, Resources
 from fxdask.tasks.score import bytes_in_use
@@ -44,7 +45,7 @@ def checked_limit(memory_limit: Any) -> int | None:
 
 
 def measured_resources(memory_limit: Any = None, extra_baseline: int = 0, *, local: bool = False) -> Resources:
-    """Memory and threads of the connected workers, or of this process; waits for the first worker if there is none.
+    """Memory and threads of the connected workers, or of this process; waits up to a timeout for the first worker.
 
     For a worker, the smaller of its own limit and ``memory_limit`` applies. Local threads without a
     limit may use the free memory of the machine. ``extra_baseline`` is added to the memory in use.
@@ -79,7 +80,7 @@ def resources_of(cluster: ClusterShape, extra_baseline: int = 0) -> Resources:
 
 
 def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources:
-    client.wait_for_workers(1)
+    wait_for_workers(client)
     check_workers(client)
     in_use = _memory_in_use(client)
     workers = client.scheduler_info(n_workers=-1)["workers"]
@@ -88,7 +89,8 @@ def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resou
             limit=min(filter(None, (workers[address]["memory_limit"] or MEMORY_LIMIT // len(in_use), limit))),
             baseline=baseline + extra_baseline,
             threads=max(1, workers[address]["nthreads"]),
-            processes=len(in_use),
+            # An adaptive cluster has few workers before there is work, which must be cut for all of them.
+            processes=max(len(in_use), expected_workers(client)),
         )
         for address, baseline in in_use.items()
         if address in workers

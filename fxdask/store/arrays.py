@@ -76,12 +76,13 @@ class ArrayStore:
         self._create([self._whole(self.specs[name], values) for name, values in arrays.items()])
 
     def _whole(self, spec: ArraySpec, values: NDArray) -> NewArray:
+        is_text = values.dtype.kind in "UO"
         return NewArray(
             spec=spec,
             sizes=dict(zip(spec.dimensions, values.shape, strict=True)),
             chunk_length=rows_per_read(values.shape[1]) if spec.chunked == "probe" else 1,
-            dtype=spec.dtype or values.dtype.str,
-            values=values,
+            dtype=spec.dtype or ("string" if is_text else values.dtype.str),
+            values=values.astype(object) if is_text else values,
         )
 
     def _create(self, arrays: Sequence[NewArray]) -> None:

@@ -24,8 +24,9 @@ from fxdask.errors import (
 )
 from fxdask.sizes import format_bytes
 from fxdask.store.asynchronous import run
+from fxdask.store.card import CARD, model_card
 from fxdask.store.damage import damaged
-from fxdask.store.layout import FORMAT, MANIFEST, READABLE_FORMATS
+from fxdask.store.layout import EARLIER_MANIFEST, FORMAT, MANIFEST, READABLE_FORMATS
 from fxdask.store.manifest import Manifest, has_manifest, write_manifest
 from fxdask.store.paths import is_local, is_partial, object_store, sibling_url, zarr_location
 from fxdask.store.retry import reading, retried, writing
@@ -81,7 +82,8 @@ def _open_if_exists(url: str, mode: Mode) -> tuple[zarr.Group, dict[str, Any]] |
 
 def _check_regular_files(url: str) -> None:
     """Refuse devices, pipes and huge files before they are read as a header or a manifest."""
-    for name in ("zarr.json", f"{MANIFEST.name}/zarr.json", f"{MANIFEST.name}/c/0"):
+    own = (f"{spec.name}/{file}" for spec in (MANIFEST, EARLIER_MANIFEST) for file in ("zarr.json", "c/0"))
+    for name in ("zarr.json", *own):
         file = Path(url, name)
         if file.exists() and (not file.is_file() or file.stat().st_size > LARGEST_HEADER):
             raise damaged(url, f"{name} is not a regular file of at most {format_bytes(LARGEST_HEADER)}")
@@ -253,7 +255,7 @@ def finish_group(group: zarr.Group, url: str, header: dict[str, Any], **facts: A
     """Mark the store as finished and write its manifest: the last writes of a job."""
     header.update(facts, finished=True)
     with writing(url):
-        group.attrs.put({HEADER: header})
+        group.attrs.put({HEADER: header, CARD: model_card(header)})
         write_manifest(group)
 
 
@@ -269,7 +271,7 @@ def replace_store(url: str, final: str) -> None:
 
 def refuse_foreign_files(url: str, names: Iterable[str]) -> None:
     """Refuse to replace a store whose folder holds files that fxdask did not write."""
-    own = {"zarr.json", MANIFEST.name, *(name.partition("/")[0] for name in names)}
+    own = {"zarr.json", EARLIER_MANIFEST.name, *(name.partition("/")[0] for name in names)}
     foreign = sorted(name for name in _entries(url) if name not in own and not is_partial(name))
     if foreign:
         raise StoreExistsError(

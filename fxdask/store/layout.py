@@ -19,7 +19,10 @@ from fxdask.store.asynchronous import run
 __all__ = [
     "ARRAY_NAMES",
     "BLOCK_ARRAYS",
+    "CLASS",
+    "EARLIER_MANIFEST",
     "FORMAT",
+    "FORMAT_OF_COORDINATES",
     "LOG_LIKELIHOOD",
     "MANIFEST",
     "MODEL_ARRAYS",
@@ -28,6 +31,7 @@ __all__ = [
     "QUANTITIES",
     "RANKING_ARRAYS",
     "READABLE_FORMATS",
+    "SAMPLE",
     "SCORE_ARRAYS",
     "ArraySpec",
     "ModelShape",
@@ -35,10 +39,13 @@ __all__ = [
     "create_arrays",
 ]
 
-FORMAT = 8
+FORMAT = 9
 """Number of the store format; it is raised if an earlier fxdask could misread what this one writes."""
 
-READABLE_FORMATS = (6, 7, 8)
+READABLE_FORMATS = (6, 7, 8, 9)
+
+FORMAT_OF_COORDINATES = 9
+"""From this format on, stores have coordinates, and the manifest is in a folder, where xarray does not show it."""
 
 AsyncArray = zarr.AsyncArray[Any]
 
@@ -96,6 +103,10 @@ POOL_ARRAYS = (
     ArraySpec("pool/statistics", ("measure", "class", "candidate"), "float64", "candidate"),
 )
 
+# An array with the name of its dimension is its coordinate, for xarray.
+SAMPLE, CLASS = "sample", "class"
+CLASSES = ArraySpec(CLASS, ("class",), "")
+
 # Not written by blocks, except the marks in blocks_done.
 MODEL_ARRAYS = (
     ArraySpec("blocks_done", ("block",), "uint64", "block"),
@@ -103,6 +114,7 @@ MODEL_ARRAYS = (
     ArraySpec("probes", ("probe", "input"), "", "probe"),
     ArraySpec("labels", ("sample",), "int32"),
     ArraySpec("priors", ("class",), "float64"),
+    CLASSES,
     ArraySpec("shift", ("input",), ""),
     ArraySpec("scale", ("input",), "float64"),
     ArraySpec("canaries", ("canary", "canary_input"), "float32"),
@@ -121,7 +133,8 @@ MODEL_ARRAYS = (
     ArraySpec("selected/shrinkage", ("class",), "float64"),
 )
 
-MANIFEST = ArraySpec("manifest", ("byte",), "uint8", "byte")
+MANIFEST = ArraySpec("manifest/files", ("byte",), "uint8", "byte")
+EARLIER_MANIFEST = ArraySpec("manifest", ("byte",), "uint8", "byte")
 
 LOG_LIKELIHOOD = "log_likelihood"
 """The one array of a score store that the user chooses to have or not."""
@@ -130,6 +143,8 @@ SCORE_ARRAYS = (
     ArraySpec("labels", ("sample",), "", "sample"),
     ArraySpec("scores", ("sample", "class"), "float64", "sample"),
     ArraySpec(LOG_LIKELIHOOD, ("sample",), "float64", "sample"),
+    ArraySpec(SAMPLE, ("sample",), "int64", "sample"),
+    CLASSES,
 )
 
 # Of a ranking: results are written block by block; columns are copies of X, removed before the store is finished.

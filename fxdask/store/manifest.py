@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -23,13 +24,19 @@ from zarr.storage import FsspecStore
 
 from fxdask.store.asynchronous import run
 from fxdask.store.damage import damaged
-from fxdask.store.layout import MANIFEST, NewArray, create_arrays
+from fxdask.store.layout import (
+    EARLIER_MANIFEST,
+    FORMAT_OF_COORDINATES,
+    MANIFEST,
+    ArraySpec,
+    NewArray,
+    create_arrays,
+)
 from fxdask.store.paths import is_partial
 
 __all__ = ["Manifest", "has_manifest", "write_manifest"]
 
 FILES_AT_A_TIME = 64
-CHUNK = f"{MANIFEST.name}/c/0"
 CHECKSUM_BYTES = 4
 MOST_METADATA_BYTES = 2**20
 NOT_READ = "not read"
@@ -51,14 +58,14 @@ class Manifest:
     def __init__(self, group: zarr.Group, url: str) -> None:
         self._group, self._url = group, url
         try:
-            array = group[MANIFEST.name]
+            array = group[_spec(group).name]
             if not isinstance(array, zarr.Array):
                 raise ValueError("it is not an array")
             if array.chunks != array.shape or array.dtype != np.uint8:
                 raise ValueError(
                     f"it is {array.dtype} of shape {array.shape} in chunks of {array.chunks} instead of one uint8 chunk"
                 )
-            length = run(group.store.getsize(_key(group, CHUNK)))
+            length = run(group.store.getsize(_key(group, _chunk(group))))
             if array.nbytes > length:
                 raise ValueError(f"its metadata claim {array.nbytes:,} bytes but its file has {length:,}")
             content = json.loads(np.asarray(array[...]).tobytes())
@@ -107,7 +114,7 @@ class Manifest:
 
     def unknown_files(self) -> list[str]:
         """Files that were added after the store was finished."""
-        return sorted(set(_listed(self._group)) - set(self._files) - {CHUNK})
+        return sorted(set(_listed(self._group)) - set(self._files) - {_chunk(self._group)})
 
     def _differences(self, names: Iterable[str], *, whole: bool) -> list[tuple[str, str]]:
         requested = list(names)
@@ -136,13 +143,15 @@ def _difference(expected: FileFacts, stored: FileFacts | None) -> str:
 
 def write_manifest(group: zarr.Group) -> None:
     """Write the manifest of a store that is otherwise complete."""
-    if MANIFEST.name in group:
-        del group[MANIFEST.name]
+    spec = _spec(group)
+    if EARLIER_MANIFEST.name in group:
+        del group[EARLIER_MANIFEST.name]
     # The array is created before its content is written, so that the manifest includes its metadata.
-    lengths = {**_listed(group), f"{MANIFEST.name}/zarr.json": None}
+    own = {f"{name}/zarr.json": None for name in {EARLIER_MANIFEST.name, spec.name}}
+    lengths = {**_listed(group), **own}
     names = sorted(lengths)
     n_bytes = _length_of_manifest(names)
-    (array,) = create_arrays(group, [NewArray(spec=MANIFEST, sizes={"byte": n_bytes}, chunk_length=n_bytes)])
+    (array,) = create_arrays(group, [NewArray(spec=spec, sizes={"byte": n_bytes}, chunk_length=n_bytes)])
     facts = _facts_of_all(group, names, [lengths[name] for name in names], whole=False)
     if any(file and file.checksum == NOT_READ for file in facts):
         facts = _facts_of_all(group, names, [None] * len(names), whole=False)  # the listing was an old one
@@ -152,7 +161,7 @@ def write_manifest(group: zarr.Group) -> None:
 
 def has_manifest(group: zarr.Group) -> bool:
     """Whether the manifest exists; it is written after everything else."""
-    return bool(run(group.store.exists(_key(group, CHUNK))))
+    return bool(run(group.store.exists(_key(group, _chunk(group)))))
 
 
 def _length_of_manifest(names: list[str]) -> int:
@@ -174,6 +183,17 @@ def _listed(group: zarr.Group) -> dict[str, int | None]:
 
     lengths = {name.removeprefix(prefix): length for name, length in run(list_all()).items()}
     return {name: length for name, length in lengths.items() if not is_partial(name)}
+
+
+def _spec(group: zarr.Group) -> ArraySpec:
+    """The array of the manifest; stores of earlier formats have it at another path."""
+    header: Any = group.attrs.asdict().get("fxdask")
+    stored = header.get("format") if isinstance(header, dict) else None
+    return EARLIER_MANIFEST if isinstance(stored, int) and stored < FORMAT_OF_COORDINATES else MANIFEST
+
+
+def _chunk(group: zarr.Group) -> str:
+    return f"{_spec(group).name}/c/0"
 
 
 def _key(group: zarr.Group, name: str) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError, StoreExistsError, StoreFormatError, StoreUnfinishedError, StoreWriteError
+from fxdask.store.card import CARD, model_card
 from fxdask.store.damage import damaged
 from fxdask.store.parquet import arrow
 from fxdask.store.paths import files_at, is_local, is_partial
@@ -221,7 +222,7 @@ class ScoreTable:
             raise damaged(self.url, f"{min(missing)} is missing", "run the same call again")
         header = {name: value for name, value in self.header.items() if name != "finished"}
         with writing(self.url):
-            _write_file(self.url, SUCCESS, json.dumps(header | facts).encode())
+            _write_file(self.url, SUCCESS, json.dumps(header | facts | {CARD: model_card(header | facts)}).encode())
 
 
 def _part(index: int) -> str:

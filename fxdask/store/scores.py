@@ -17,7 +17,15 @@ from fxdask.store.group import (
     write_header,
     write_together,
 )
-from fxdask.store.layout import LOG_LIKELIHOOD, SCORE_ARRAYS, NewArray, create_arrays
+from fxdask.store.layout import (
+    CLASS,
+    FORMAT_OF_COORDINATES,
+    LOG_LIKELIHOOD,
+    SAMPLE,
+    SCORE_ARRAYS,
+    NewArray,
+    create_arrays,
+)
 from fxdask.store.retry import reading, retried, writing
 
 __all__ = ["ScoreStore"]
@@ -45,8 +53,15 @@ class ScoreStore(ArrayStore):
         group = begin_group(url, "scores", (spec.name for spec in SCORE_ARRAYS))
         sizes = {"sample": n_samples, "class": len(classes)}
         label_type = classes.dtype.str if classes.dtype.kind in "biuf" else "string"
+        plain = classes if label_type != "string" else classes.astype(object)
         new = [
-            NewArray(spec=spec, sizes=sizes, chunk_length=rows_per_chunk, dtype=spec.dtype or label_type)
+            NewArray(
+                spec=spec,
+                sizes=sizes,
+                chunk_length=rows_per_chunk,
+                dtype=spec.dtype or label_type,
+                values=plain if spec.name == CLASS else None,
+            )
             for spec in SCORE_ARRAYS
             if likelihood or spec.name != LOG_LIKELIHOOD
         ]
@@ -57,8 +72,11 @@ class ScoreStore(ArrayStore):
 
     @property
     def names(self) -> list[str]:
-        """The arrays of this store; one that an earlier fxdask created has no likelihoods."""
-        return [spec.name for spec in SCORE_ARRAYS if self.header.get("likelihood") or spec.name != LOG_LIKELIHOOD]
+        """The arrays with one chunk for each range; a store of an earlier fxdask lacks some."""
+        left_out = {CLASS} if self.header.get("likelihood") else {CLASS, LOG_LIKELIHOOD}
+        if self.header["format"] < FORMAT_OF_COORDINATES:
+            left_out.add(SAMPLE)
+        return [spec.name for spec in SCORE_ARRAYS if spec.name not in left_out]
 
     @retried
     def write_chunk(
@@ -70,6 +88,8 @@ class ScoreStore(ArrayStore):
         parts = [(self.array("scores"), rows, scores), (self.array("labels"), rows[:1], plain)]
         if likelihood is not None:
             parts.append((self.array(LOG_LIKELIHOOD), rows[:1], likelihood))
+        if SAMPLE in self.names:
+            parts.append((self.array(SAMPLE), rows[:1], np.arange(rows[0].start, rows[0].stop)))
         check_writable(self.group, self.url, self.header)
         with writing(self.url):
             write_together(parts)

@@ -14,16 +14,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from glob import escape
+from pathlib import Path
 from typing import Any
 
 from fxdask.errors import FxdaskError, StoreExistsError, StoreFormatError
 from fxdask.store.group import peek_header, refuse_foreign_files, remove_group, replace_store
 from fxdask.store.layout import ARRAY_NAMES
 from fxdask.store.lease import Lease
-from fxdask.store.paths import working_url
+from fxdask.store.paths import is_local, working_url
 from fxdask.store.score_table import KIND, peek_table, refuse_foreign_files_of_table, remove_table
 
-__all__ = ["Transaction"]
+__all__ = ["Transaction", "unfinished_beside"]
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +82,14 @@ class Transaction:
 
     @classmethod
     def beside(cls, lease: Lease, kind: str, job: str, *, overwrite: bool) -> Transaction:
-        """Write in a hidden folder beside the final path, and resume what the same job left there."""
+        """Write in a hidden folder beside the final path, and resume what the same job left there.
+
+        If the same job is finished at the final path, that is the store.
+        """
+        if not overwrite:
+            header = STORE_KINDS[kind].peek_header(lease.url)
+            if header is not None and header["finished"] and (header["kind"], header.get("job")) == (kind, job):
+                return cls(lease=lease, kind=kind, url=lease.url, header=header, overwrite=False)
         _refuse_existing(lease.url, kind, overwrite=overwrite)
         url = working_url(lease.url, job[:16])
         return cls(lease=lease, kind=kind, url=url, header=_resumable_header(url, kind, job), overwrite=overwrite)
@@ -116,6 +125,15 @@ class Transaction:
         with suppress(FxdaskError, OSError):
             if self.lease.is_held():
                 STORE_KINDS[self.kind].remove(self.url)
+
+
+def unfinished_beside(url: str) -> list[str]:
+    """The hidden folders in which interrupted calls wrote a store that belongs at this path, the newest first."""
+    if not is_local(url):
+        return []
+    final = Path(working_url(url, ""))
+    found = [folder for folder in final.parent.glob(f"{escape(final.name)}*") if folder.is_dir()]
+    return [str(folder) for folder in sorted(found, key=lambda folder: folder.stat().st_mtime, reverse=True)]
 
 
 def _resumable_header(url: str, kind: str, job: str) -> Mapping[str, Any] | None:

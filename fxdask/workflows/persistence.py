@@ -189,6 +189,7 @@ def write_model(store: ModelStore, model: FittedModel) -> None:
     arrays: dict[str, NDArray | None] = {
         "labels": job.codes.astype(np.int32),
         "priors": job.priors,
+        "class": model.classes,
         "shift": job.preprocessing.shift,
         "scale": job.preprocessing.scale,
         "selection": model.selected_nodes,

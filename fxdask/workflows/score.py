@@ -31,7 +31,7 @@ from fxdask.store.score_table import ScoreTable, score_columns
 from fxdask.store.scores import ScoreStore
 from fxdask.store.sources import fingerprint, is_reachable, rows_per_chunk
 from fxdask.store.transaction import Transaction
-from fxdask.tasks.score import ScoreJob, ScoreSummary, write_scores
+from fxdask.tasks.score import ScoreJob, ScoreSummary, merge_score_summaries, write_scores
 from fxdask.workflows.data import Samples, checked_length, plain_labels
 from fxdask.workflows.model import FittedModel
 from fxdask.workflows.tables import Ids, named_features
@@ -153,43 +153,62 @@ def score_model(
     started = time.perf_counter()
     scoring = _Scoring(model, samples, truth, options)
     with named_features(samples.names), exclusive_lease(out) as lease:
-        target, summary, transaction = _run(scoring, lease)
-        transaction.replace()
-    if not target.resumed:
-        # Tasks that ran again after a lost worker report their chunks as resumed, but this call wrote them.
-        summary = replace(summary, n_resumed=0)
+        summary = _run(scoring, lease)
     return _result(out, summary, time.perf_counter() - started, model.scorer, truth)
 
 
-def _run(scoring: _Scoring, lease: Lease) -> tuple[_Target, ScoreSummary, Transaction]:
-    """Create or resume the store of this scoring, and score every missing chunk."""
-    samples, truth, options = scoring.samples, scoring.truth, scoring.options
+def _run(scoring: _Scoring, lease: Lease) -> ScoreSummary:
+    """Create or resume the store of this scoring, score every missing chunk, and move the store to its final path."""
+    options = scoring.options
     job_digest, resumable = _job_digest(scoring)
     kind = TABLE if options.as_table else "scores"
     transaction = Transaction.beside(lease, kind, job_digest, overwrite=options.overwrite)
-    plan = planned_ranges(samples, scoring.model.scorer, options.memory_limit)
+    plan = planned_ranges(scoring.samples, scoring.model.scorer, options.memory_limit)
+    if transaction.is_finished:
+        return _finished_before(scoring, transaction, plan)
     target = _create_or_resume(transaction, scoring, plan, job_digest, resumable=resumable)
-    store = target.store
     transaction.remove_partial_files()
-    check_reachable(store.url, "the scores")
+    check_reachable(target.store.url, "the scores")
     try:
-        with progress_bar("scoring", shown=options.verbose, unit="samples", n_units=samples.n_samples) as progress:
-            codes, job = None if truth is None else truth.codes, _score_job(scoring, target)
-            summary = graphs.score(job, samples.handle, target.plan, codes, progress)
-            if options.as_table and not target.plan.n_tasks:
-                # One file without rows, because only a file can say which columns the table has.
-                write_scores(job, 0, 0, np.empty((0, len(scoring.model.classes))))
+        summary = _score_missing(scoring, target)
         lease.check_held()
-        store.finish(
+        target.store.finish(
             accuracy=_accuracy(summary),
-            labels=None if truth is None else truth.labels.tolist(),
+            labels=None if scoring.truth is None else scoring.truth.labels.tolist(),
             confusion=None if summary.confusion is None else summary.confusion.tolist(),
         )
     except BaseException as error:
-        if _cannot_be_resumed(target, error, samples):
+        if _cannot_be_resumed(target, error, scoring.samples):
             transaction.abandon()
         raise
-    return target, summary, transaction
+    transaction.replace()
+    # Tasks that ran again after a lost worker report their chunks as resumed, but this call wrote them.
+    return summary if target.resumed else replace(summary, n_resumed=0)
+
+
+def _finished_before(scoring: _Scoring, transaction: Transaction, plan: ScorePlan) -> ScoreSummary:
+    """The summary of scores that an equal call has finished; they are read only to compare them with true labels."""
+    log.info("%s already holds these scores", transaction.url)
+    n_samples = scoring.samples.n_samples
+    if scoring.truth is None:
+        return replace(merge_score_summaries([]), n_samples=n_samples, n_resumed=n_samples)
+    kind = ScoreTable if scoring.options.as_table else ScoreStore
+    store = kind.open(transaction.url)
+    rows = store.header["rows_per_file" if scoring.options.as_table else "rows_per_chunk"]
+    return _score_missing(scoring, _Target(store, replace(plan, rows_per_task=rows), resumable=True, resumed=True))
+
+
+def _score_missing(scoring: _Scoring, target: _Target) -> ScoreSummary:
+    """Score every chunk that the store does not have -> the summary of all chunks."""
+    options, truth, job = scoring.options, scoring.truth, _score_job(scoring, target)
+    n_samples = scoring.samples.n_samples
+    with progress_bar("scoring", shown=options.verbose, unit="samples", n_units=n_samples) as progress:
+        codes = None if truth is None else truth.codes
+        summary = graphs.score(job, scoring.samples.handle, target.plan, codes, progress)
+    if options.as_table and not target.plan.n_tasks and not target.resumed:
+        # One file without rows, because only a file can say which columns the table has.
+        write_scores(job, 0, 0, np.empty((0, len(scoring.model.classes))))
+    return summary
 
 
 def _score_job(scoring: _Scoring, target: _Target) -> ScoreJob:

@@ -7,6 +7,7 @@ which is faster.
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -215,6 +216,57 @@ def test_a_separate_process_exits_with_the_same_status(folder, arguments, status
     assert_one_line(run_apart(folder, *arguments), status, message)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status", "kind"),
+    [
+        (("fit", "X.npy"), 2, "UsageError"),
+        (("fit", "nowhere.npy", "y.npy", "m.zarr"), 1, "InvalidInputError"),
+        (("info", "nowhere"), 1, "StoreFormatError"),
+    ],
+)
+def test_errors_are_json_if_the_result_would_be(folder, arguments, status, kind):
+    done = run_here(folder, *arguments, "--json")
+    assert done.returncode == status
+    told = json.loads(done.stdout)
+    assert set(told) == {"error", "type"}
+    assert told["type"] == kind
+    assert told["error"] in done.stderr
+
+
+def test_a_damaged_store_is_one_json_object(folder):
+    run_here(folder, *FIT)
+    file = folder / "model.zarr" / "priors" / "c" / "0"
+    file.write_bytes(file.read_bytes()[:-1])
+    done = run_here(folder, "verify", "model.zarr", "--json")
+    assert done.returncode == 1
+    facts = json.loads(done.stdout)
+    assert len(facts["damaged"]) == 1
+    assert facts["error"] in done.stderr
+
+
+def test_a_finished_scoring_again_is_a_success(folder):
+    run_here(folder, *FIT)
+    for out, more in (("scored.zarr", ()), ("scored.parquet", ("--likelihood",))):
+        words = ("score", "model.zarr", "test.zarr", out, *more, "--json")
+        assert run_here(folder, *words).returncode == 0
+        before = contents(folder / out)
+        again = run_here(folder, *words)
+        assert again.returncode == 0, again.stderr
+        assert json.loads(again.stdout)["samples_resumed"] == json.loads(again.stdout)["samples"] == 80
+        measured = json.loads(run_here(folder, *words, "--labels", "truth.npy").stdout)
+        truth, labels = np.load(folder / "truth.npy"), fxdask.load(folder / "model.zarr").predict(folder / "test.zarr")
+        assert measured["accuracy"] == np.mean(truth == labels)
+        assert contents(folder / out) == before
+        (folder / "X.npy").touch()
+        other = run_here(folder, "score", "model.zarr", "X.npy", out, "--json")
+        assert other.returncode == 1
+        assert "already holds a finished store" in other.stderr
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_another_fit_needs_the_overwrite_option(folder):
     run_here(folder, *FIT)
     other = run_here(folder, *FIT, "--seed", 5)
@@ -229,7 +281,9 @@ def test_verbose_logs_and_quiet_does_not(folder, fitted_apart):
     assert silent.returncode == 0
     assert silent.stderr == ""
     verbose = run_here(folder, *FIT, "--quiet", "--verbose")
-    assert "fxdask.workflows.fit: fitting 200 nodes in 1 blocks" in verbose.stderr
+    assert re.search(
+        r"^20\d\d-\S+ [\d:,]+ fxdask.workflows.fit: fitting 200 nodes in 1 b", verbose.stderr, re.MULTILINE
+    )
 
 
 def test_a_terminal_shows_a_progress_bar(folder):

@@ -1,15 +1,19 @@
 """``fxdask info`` on finished models: what they were made from, and what they found."""
 
 import json
+from contextlib import nullcontext
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
 from command_line import run_here
 from small import rewrite_manifest
-from zarr import open_group
+from zarr import create_array, open_group
 
-from fxdask import FisherNetworkClassifier
+from fxdask import FisherNetworkClassifier, batch_score
+from fxdask.planning import score_plan
+from fxdask.workflows import score as score_module
 
 NAMES = ["ant", "bee", "cat", "dog", "eel"]
 
@@ -90,3 +94,38 @@ def test_a_store_of_an_earlier_version_is_shown_without_importances(two_blobs, t
     facts = json.loads(shown(tmp_path, "--json"))
     assert facts["normalization"] == {"used": "sample", "requested": "sample"}
     assert "most_important_features" not in facts
+
+
+def test_interrupted_scores_are_shown(two_blobs, tmp_path, monkeypatch):
+    """Scores are written in a hidden folder beside their path until they are complete."""
+    X, y = two_blobs
+    clf = FisherNetworkClassifier.paper(n_nodes=60, n_selected=3, store=tmp_path / "m.zarr").fit(X, y)
+    create_array(tmp_path / "X.zarr", data=X, chunks=(50, X.shape[1]))
+    for name, parts in (("s.zarr", "chunks"), ("s.parquet", "files")):
+        interrupted_scores(clf, tmp_path / "X.zarr", tmp_path / name, monkeypatch)
+        run = run_here(tmp_path, "info", name, "--json")
+        assert run.returncode == 0, run.stderr
+        facts = json.loads(run.stdout)
+        (found,) = facts.pop("interrupted")
+        assert facts["finished"] is False
+        assert facts["remedy"] == "run the same command again to resume"
+        assert (found["parts"], found["done"], found["of"]) == (parts, 2, -(-len(X) // 50))
+        assert f".{name}.next-" in found["folder"]
+
+
+class StoppedForTestError(Exception):
+    """Stops a scoring as Ctrl-C does."""
+
+
+def interrupted_scores(clf, samples, out, monkeypatch):
+    """Score until two chunks are written."""
+
+    def stop(done, total):
+        if done == 2:
+            raise StoppedForTestError
+
+    with monkeypatch.context() as patch, dask.config.set(num_workers=1):
+        patch.setattr(score_plan, "BYTES_PER_TASK", 1)
+        patch.setattr(score_module, "progress_bar", lambda *_, **__: nullcontext(stop))
+        with pytest.raises(StoppedForTestError):
+            batch_score(clf, samples, out)

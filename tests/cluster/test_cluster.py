@@ -333,15 +333,6 @@ def test_an_address_without_a_scheduler_is_refused(monkeypatch):
         pass
 
 
-def test_a_scheduler_without_workers_is_refused(tmp_path):
-    with (
-        dask_processes(tmp_path, n_workers=0) as address,
-        pytest.raises(ClusterError, match="has no workers; start some with: dask worker"),
-        connected(address),
-    ):
-        pass
-
-
 def test_workers_get_keepalives_during_a_computation(client, monkeypatch):
     """A lost connection is noticed only after a message stays unanswered, so there must be messages."""
 

@@ -128,7 +128,7 @@ def test_workers_that_cannot_reach_the_endpoint_are_refused(bucket, data, server
 def test_an_interrupted_fit_is_resumed(bucket, data, local):
     store = f"{bucket}/model.zarr"
     files().put(local.store_, "bucket/folder/model.zarr", recursive=True)
-    for name in ("manifest/c/0", "blocks_done/c/1", "projections/c/2/0"):
+    for name in ("manifest/files/c/0", "blocks_done/c/1", "projections/c/2/0"):
         files().rm(f"bucket/folder/model.zarr/{name}")
     again = FisherNetworkClassifier(**NETWORK, store=store).fit(data[1], data[2])
     assert again.fit_info_["n_blocks_resumed"] == 1
@@ -140,7 +140,7 @@ def test_an_interrupted_scoring_is_resumed(bucket, local, monkeypatch):
     arguments = (local, f"{bucket}/X.zarr", f"{bucket}/scored.zarr")
     fxdask.batch_score(*arguments)
     whole = contents(f"{bucket}/scored.zarr")
-    for name in ("manifest/c/0", "labels/c/2"):
+    for name in ("manifest/files/c/0", "labels/c/2"):
         files().rm(f"bucket/folder/scored.zarr/{name}")
     assert fxdask.batch_score(*arguments).n_resumed == 500
     assert contents(f"{bucket}/scored.zarr") == whole

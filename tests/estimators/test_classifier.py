@@ -352,3 +352,14 @@ def test_no_usable_node_is_an_error(tmp_path):
     with pytest.raises(InvalidInputError, match="no node separates class"):
         FisherNetworkClassifier(5, 2, store=tmp_path / "m.zarr").fit(np.ones((6, 3)), [0, 0, 0, 1, 1, 1])
     assert not (tmp_path / "m.zarr").exists()
+
+
+def test_copies_of_an_estimator_do_not_share_its_store(two_blobs, tmp_path):
+    clf = FisherNetworkClassifier(50, 3, store=tmp_path / "model.zarr")
+    search = GridSearchCV(clf, {"n_selected": [2, 3]}, cv=2, error_score="raise")
+    with pytest.raises(InvalidInputError, match="searches, cross-validation and ensembles use store=None"):
+        search.fit(*two_blobs)
+    assert not any(tmp_path.iterdir())
+    own = clone(clf).set_params(store=tmp_path / "other.zarr").fit(*two_blobs)
+    assert own.store_ == str(tmp_path / "other.zarr")
+    assert search.set_params(estimator__store=None).fit(*two_blobs).best_score_ > 0.5

@@ -243,7 +243,7 @@ def test_joint_models_without_an_array_or_with_a_short_one_are_refused(joint_ori
     assert "damaged" in refused(lambda: fxdask.load(store))
 
 
-@pytest.mark.parametrize("name", ["zarr.json", "manifest/c/0", "priors/c/0", "priors/zarr.json"])
+@pytest.mark.parametrize("name", ["zarr.json", "manifest/files/c/0", "priors/c/0", "priors/zarr.json"])
 def test_endless_files_are_refused(store, name):
     (store / name).unlink()
     (store / name).symlink_to("/dev/zero")
@@ -283,17 +283,17 @@ def test_other_codecs_are_refused(store, codecs):
 )
 def test_manifest_names_outside_of_the_store_are_refused(store, name):
     (store.parent / "outside").write_text("secret")
-    manifest = zarr.open_group(store, mode="r")["manifest"]
+    manifest = zarr.open_group(store, mode="r")["manifest/files"]
     content = json.loads(np.asarray(manifest[...]).tobytes())
     text = json.dumps(content | {name: [6, "00000000"]}).encode()
-    edit_array(store, "manifest", shape=[len(text)], chunks=[len(text)])
-    write_chunk(store / "manifest" / "c" / "0", text)
+    edit_array(store, "manifest/files", shape=[len(text)], chunks=[len(text)])
+    write_chunk(store / "manifest" / "files" / "c" / "0", text)
     for call in (fxdask.load, verify_store):
         assert "outside of the store" in refused(lambda call=call: call(store))
 
 
 def test_a_manifest_larger_than_its_file_is_refused(store):
-    edit_array(store, "manifest", shape=[HUGE], chunks=[HUGE])
+    edit_array(store, "manifest/files", shape=[HUGE], chunks=[HUGE])
     assert "its manifest cannot be read (its metadata claim" in refused(lambda: fxdask.load(store))
 
 

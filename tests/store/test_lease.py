@@ -183,7 +183,7 @@ def test_a_resumed_fit_removes_partial_files(url, tmp_path):
     X, y = np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 2
     FisherNetworkClassifier(20, 2, store=url).fit(X, y)
     store = tmp_path / "model.zarr"
-    (store / "manifest" / "c" / "0").unlink()
+    (store / "manifest" / "files" / "c" / "0").unlink()
     partial = [store / f"zarr.{'a' * 32}.partial", store / "statistics" / f"zarr.{'b' * 32}.partial"]
     for file in partial:
         file.touch()

@@ -116,7 +116,7 @@ def test_truncated_empty_and_missing_files_are_detected(model, copied, pytestcon
     for file, (damage, message) in ways:
         name, intact = file.relative_to(copied).as_posix(), file.read_bytes()
         damage(file)
-        if name in ("zarr.json", "manifest/zarr.json", "manifest/c/0"):
+        if name in ("zarr.json", "manifest/files/zarr.json", "manifest/files/c/0"):
             with pytest.raises((FxdaskError, OSError)):
                 verify_store(copied)
         else:

@@ -158,7 +158,7 @@ def test_a_store_of_an_older_format_is_refused(original, tmp_path):
     store = shutil.copytree(original, tmp_path / "model.zarr")
     opened = zarr.open_group(store)
     opened.attrs["fxdask"] = {**opened.attrs["fxdask"], "format": 1}
-    with pytest.raises(StoreFormatError, match="has store format 1 but this fxdask reads formats 6, 7 and 8; fit"):
+    with pytest.raises(StoreFormatError, match="has store format 1 but this fxdask reads formats 6, 7, 8 and 9; fit"):
         fxdask.load(store)
 
 
@@ -171,7 +171,7 @@ def test_a_store_of_a_newer_format_is_refused(original, tmp_path):
         lambda: fit(store=store),
         lambda: fit(store=store, overwrite=True),
     ):
-        with pytest.raises(StoreFormatError, match="format 99 but this fxdask reads formats 6, 7 and 8; upgrade"):
+        with pytest.raises(StoreFormatError, match="format 99 but this fxdask reads formats 6, 7, 8 and 9; upgrade"):
             call()
 
 

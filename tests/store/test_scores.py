@@ -5,7 +5,7 @@ import pytest
 import zarr
 
 from fxdask.errors import StoreFormatError
-from fxdask.store.layout import LOG_LIKELIHOOD, SCORE_ARRAYS
+from fxdask.store.layout import CLASS, LOG_LIKELIHOOD, SCORE_ARRAYS
 from fxdask.store.scores import ScoreStore
 from fxdask.store.verify import verify_store
 
@@ -27,8 +27,8 @@ def write(store, index, length, *, likelihood):
 def test_all_chosen_arrays_and_no_others_are_created(tmp_path, likelihood):
     store = created(tmp_path, likelihood=likelihood)
     expected = {spec.name for spec in SCORE_ARRAYS} - (set() if likelihood else {LOG_LIKELIHOOD})
-    assert set(zarr.open_group(store.url).array_keys()) == set(store.names) == expected
-    assert set(ScoreStore.open(store.url, finished=False).names) == expected
+    assert set(zarr.open_group(store.url).array_keys()) == {*store.names, CLASS} == expected
+    assert ScoreStore.open(store.url, finished=False).names == store.names
 
 
 @pytest.mark.parametrize("likelihood", [False, True])
@@ -75,5 +75,6 @@ def test_a_store_of_an_earlier_version_has_no_likelihoods(tmp_path):
     store = created(tmp_path, likelihood=False)
     group = zarr.open_group(store.url)
     header = group.attrs["fxdask"]
-    group.attrs["fxdask"] = {name: value for name, value in header.items() if name != "likelihood"}
+    earlier = {name: value for name, value in header.items() if name != "likelihood"}
+    group.attrs["fxdask"] = earlier | {"format": 8}
     assert ScoreStore.open(store.url, finished=False).names == ["labels", "scores"]

@@ -205,14 +205,14 @@ def test_finished_and_foreign_folders_are_not_overwritten(model, labelled_rows, 
     out = tmp_path / "scored.parquet"
     fxdask.batch_score(model, labelled_rows, out)
     with pytest.raises(StoreExistsError, match="already holds a finished .* pass overwrite=True") as error:
-        fxdask.batch_score(model, labelled_rows, out)
+        fxdask.batch_score(model, labelled_rows, out, likelihood=True)
     one_sentence(error)
     fxdask.batch_score(model, labelled_rows, out, id_columns=IDS, overwrite=True)
     check(out, expected)
     (out / "notes.txt").write_text("mine")
     for overwrite in (False, True):
         with pytest.raises(StoreExistsError):
-            fxdask.batch_score(model, labelled_rows, out, overwrite=overwrite)
+            fxdask.batch_score(model, labelled_rows, out, likelihood=True, overwrite=overwrite)
     assert (out / "notes.txt").read_text() == "mine"
     TABLE.to_parquet(tmp_path / "file.parquet")
     (tmp_path / "spark.parquet").mkdir()
