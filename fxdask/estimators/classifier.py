@@ -126,7 +126,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     random_state : int, RandomState or None
         Seed of the weights.
     verbose : bool, default=False
-        Show a progress bar on standard error.
+        Show a progress bar on standard error. Interactive sessions show it for stages of more than 5 s anyway.
 
     Attributes
     ----------

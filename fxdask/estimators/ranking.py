@@ -227,7 +227,7 @@ def rank_features(  # noqa: PLR0913 - the public call
     random_state : int, RandomState or None
         Seed of the noise by which ``mutual_information`` breaks ties.
     verbose : bool, default=False
-        Show a progress bar on standard error.
+        Show a progress bar on standard error. Interactive sessions show it for stages of more than 5 s anyway.
 
     Returns
     -------

@@ -80,7 +80,7 @@ def batch_score(  # noqa: PLR0913 - the public call
         memory of the machine. Workers have their own limits.
     overwrite : bool, default=False
     verbose : bool, default=False
-        Show a progress bar on standard error.
+        Show a progress bar on standard error. Interactive sessions show it for stages of more than 5 s anyway.
 
     Returns
     -------
