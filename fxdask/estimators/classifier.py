@@ -30,7 +30,7 @@ from fxdask.planning.fit_plan import FitPlan
 from fxdask.planning.machine import ClusterShape
 from fxdask.reporting.model_page import report_model
 from fxdask.store.files import array_file
-from fxdask.store.paths import store_url
+from fxdask.store.paths import checked_store_url
 from fxdask.tasks.frames import FrameResult
 from fxdask.workflows.calibrate import with_prediction
 from fxdask.workflows.data import Samples, as_labels, as_samples, dask_frame_columns, encode_labels, is_remote
@@ -330,7 +330,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
                 "in searches, cross-validation and ensembles use store=None, or give the copy a store of its own "
                 "by set_params(store=...)"
             )
-        store = None if self.store is None else store_url(self.store)
+        store = None if self.store is None else checked_store_url(self.store)
         settings = checked_settings(self, stored_seed(store) if store and not self.overwrite else None)
         checked_limit(self.memory_limit)
         X, y = with_label_column(X, y)
