@@ -37,6 +37,10 @@ class InvalidInputError(FxdaskError, ValueError):
     """Samples, labels or parameters are invalid."""
 
 
+class ChangedSamplesError(InvalidInputError):
+    """The samples changed while a job read them."""
+
+
 class NotFiniteError(InvalidInputError):
     """The samples have a NaN, an infinity or a missing value.
 

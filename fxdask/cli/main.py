@@ -15,7 +15,7 @@ from fxdask.errors import FxdaskError
 __all__ = ["cli", "main"]
 
 STOPPED = "stopped; run the same command again to resume"
-COMMANDS = ("fit", "score", "rank", "info", "verify", "report", "reproduce")
+COMMANDS = ("fit", "score", "rank", "responses", "info", "verify", "report", "reproduce", "doctor")
 
 
 class _Commands(click.Group):

@@ -29,17 +29,18 @@ from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.planning.machine import ClusterShape
 from fxdask.reporting.model_page import report_model
-from fxdask.store.paths import store_url
+from fxdask.store.files import array_file
+from fxdask.store.paths import checked_store_url
 from fxdask.tasks.frames import FrameResult
 from fxdask.workflows.calibrate import with_prediction
-from fxdask.workflows.data import as_labels, as_samples, dask_frame_columns, encode_labels, is_remote
+from fxdask.workflows.data import Samples, as_labels, as_samples, dask_frame_columns, encode_labels, is_remote
 from fxdask.workflows.evaluate import Evaluation, checked_test_data
 from fxdask.workflows.fit import fit_model
 from fxdask.workflows.importance import known_importances
 from fxdask.workflows.model import FittedModel, TrainingData
 from fxdask.workflows.persistence import stored_seed
 from fxdask.workflows.plan import FitOptions, plan_model
-from fxdask.workflows.respond import respond
+from fxdask.workflows.respond import loaded_rows, respond, response_batches
 from fxdask.workflows.settings import FitSettings
 from fxdask.workflows.tables import named_features, with_label_column
 
@@ -126,7 +127,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     random_state : int, RandomState or None
         Seed of the weights.
     verbose : bool, default=False
-        Show a progress bar on standard error.
+        Show a progress bar on standard error. Interactive sessions show it for stages of more than 5 s anyway.
 
     Attributes
     ----------
@@ -329,7 +330,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
                 "in searches, cross-validation and ensembles use store=None, or give the copy a store of its own "
                 "by set_params(store=...)"
             )
-        store = None if self.store is None else store_url(self.store)
+        store = None if self.store is None else checked_store_url(self.store)
         settings = checked_settings(self, stored_seed(store) if store and not self.overwrite else None)
         checked_limit(self.memory_limit)
         X, y = with_label_column(X, y)
@@ -520,16 +521,59 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         (3, 200)
         """
         check_is_fitted(self)
-        model = self._fitted_model()
         samples = as_samples(x if hasattr(x, "columns") else np.atleast_2d(np.asarray(x)), name="x")
-        model.check_samples(samples)
-        training = None
-        if X_train is not None:
-            training = as_samples(X_train, name="X_train", features=model.names)
-            model.check_samples(training)
+        model, training = self._checked_for_responses(samples, X_train)
         with named_features(samples.names):
-            activations = respond(model, samples.handle, training, verbose=self.verbose)
+            activations = respond(model, samples.handle, training, self.memory_limit, verbose=self.verbose)
         return activations[0] if np.ndim(x) == 1 else activations
+
+    def write_responses(self, X: Any, path: str | Path, X_train: Any = None) -> tuple[int, int, int]:
+        """Write :meth:`responses` of many samples into a .npy file, for as many samples at a time as fit into memory.
+
+        Parameters
+        ----------
+        X : array, DataFrame, or path of a Zarr array, a .npy file or Parquet
+            The samples themselves are loaded into memory.
+        path : path
+            The file; an earlier one is replaced.
+        X_train : as for :meth:`responses`
+
+        Returns
+        -------
+        tuple
+            (n_samples, n_classes, n_nodes), the shape of the array.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from sklearn.datasets import load_iris
+        >>> from fxdask import FisherNetworkClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> clf = FisherNetworkClassifier(n_nodes=200).fit(X, y)
+        >>> clf.write_responses(X[:5], tempfile.mkdtemp() + "/responses.npy", X_train=X)
+        (5, 3, 200)
+        """
+        check_is_fitted(self)
+        samples = as_samples(X, name="X", features=self._fitted_model().names)
+        model, training = self._checked_for_responses(samples, X_train)
+        rows = loaded_rows(samples)
+        shape = (len(rows), model.job.plan.n_classes, model.job.plan.n_nodes)
+        with named_features(samples.names):
+            batches = response_batches(model, rows, training, None, self.memory_limit, verbose=self.verbose)
+            with array_file(Path(path), shape) as file:
+                for start, activations in batches:
+                    file[start : start + len(activations)] = activations
+        return shape
+
+    def _checked_for_responses(self, samples: Samples, X_train: Any) -> tuple[FittedModel, Samples | None]:
+        """The model and the checked training samples, if they are given."""
+        model = self._fitted_model()
+        model.check_samples(samples)
+        if X_train is None:
+            return model, None
+        training = as_samples(X_train, name="X_train", features=model.names)
+        model.check_samples(training)
+        return model, training
 
     def report(self, path: str | Path, X: Any = None, y: Any = None) -> Evaluation | None:
         """Write one self-contained HTML page about the model: its nodes, their densities and divergences.

@@ -20,7 +20,7 @@ from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.reporting.ranking_page import report_ranking
 from fxdask.store.files import check_file_path, write_atomically
 from fxdask.store.parquet import arrow, is_parquet_name
-from fxdask.store.paths import store_url
+from fxdask.store.paths import checked_store_url
 from fxdask.workflows.data import as_labels, as_samples, encode_labels
 from fxdask.workflows.model import TrainingData
 from fxdask.workflows.rank import rank
@@ -227,7 +227,7 @@ def rank_features(  # noqa: PLR0913 - the public call
     random_state : int, RandomState or None
         Seed of the noise by which ``mutual_information`` breaks ties.
     verbose : bool, default=False
-        Show a progress bar on standard error.
+        Show a progress bar on standard error. Interactive sessions show it for stages of more than 5 s anyway.
 
     Returns
     -------
@@ -262,7 +262,7 @@ def rank_features(  # noqa: PLR0913 - the public call
     samples = as_samples(numeric_columns(X) if numeric_only else X)
     data = TrainingData(samples, *encode_labels(as_labels(y), samples.n_samples))
     options = RankOptions(
-        store=None if store is None else store_url(store),
+        store=None if store is None else checked_store_url(store),
         overwrite=overwrite,
         memory_limit=memory_limit,
         verbose=verbose,

@@ -38,7 +38,7 @@ def report(
     memory_limit : int, str or None
         Memory that local threads may use, in bytes or as a string such as "2 GiB".
     verbose : bool, default=False
-        Show a progress bar on standard error.
+        Show a progress bar on standard error. Interactive sessions show it for stages of more than 5 s anyway.
 
     Returns
     -------

@@ -14,7 +14,7 @@ from fxdask.errors import InvalidInputError
 from fxdask.estimators.classifier import FisherNetworkClassifier
 from fxdask.execution.resources import checked_limit
 from fxdask.store.parquet import arrow, is_parquet_name
-from fxdask.store.paths import store_url
+from fxdask.store.paths import checked_store_url, store_url
 from fxdask.workflows.data import as_labels, as_samples
 from fxdask.workflows.persistence import load_model
 from fxdask.workflows.score import BatchScores, ScoreOptions, checked_truth, score_model
@@ -80,7 +80,7 @@ def batch_score(  # noqa: PLR0913 - the public call
         memory of the machine. Workers have their own limits.
     overwrite : bool, default=False
     verbose : bool, default=False
-        Show a progress bar on standard error.
+        Show a progress bar on standard error. Interactive sessions show it for stages of more than 5 s anyway.
 
     Returns
     -------
@@ -108,6 +108,7 @@ def batch_score(  # noqa: PLR0913 - the public call
         raise InvalidInputError(f"id_columns need a result of Parquet, but out is {out}; choose a name with .parquet")
     if as_table:
         arrow()  # before any work, if the package is missing
+    target = checked_store_url(out)
     X, y = with_label_column(X, y)
     X, ids = split_columns(X, columns, id_columns)
     samples = as_samples(X, min_samples=0, features=fitted.names)
@@ -123,5 +124,5 @@ def batch_score(  # noqa: PLR0913 - the public call
         as_table=as_table,
         ids=ids,
     )
-    result = score_model(fitted, samples, store_url(out), truth, options)
+    result = score_model(fitted, samples, target, truth, options)
     return replace(result, seconds=time.perf_counter() - started)

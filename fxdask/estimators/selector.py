@@ -69,7 +69,7 @@ class FilterSelector(SelectorMixin, BaseEstimator):
     random_state : int, RandomState or None
         Seed of the noise by which ``mutual_information`` breaks ties.
     verbose : bool, default=False
-        Show a progress bar on standard error.
+        Show a progress bar on standard error. Interactive sessions show it for stages of more than 5 s anyway.
 
     Attributes
     ----------

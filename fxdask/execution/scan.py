@@ -79,11 +79,11 @@ def measure_class_norms(
 
 def stage_samples(
     samples: SamplesHandle, n_rows: int, n_features: int, store: str, progress: Progress | None = None
-) -> None:
-    """Copy samples into the store, range by range, so that every worker can read them."""
+) -> str:
+    """Copy samples into the store, range by range, so that every worker can read them -> a digest of their content."""
     copy = delayed(tasks.stage_rows, pure=False)
     work = [copy(part, store, start, stop) for start, stop, part in row_tasks(samples, n_rows, n_features)]
-    compute(work, progress, local=is_in_memory(samples))
+    return hashlib.sha256(b"".join(compute(work, progress, local=is_in_memory(samples)))).hexdigest()
 
 
 def probe_samples(

@@ -12,15 +12,15 @@ from fxdask.errors import ClusterError, VersionMismatchWarning, warn_user
 from fxdask.execution.client import active_client
 from fxdask.store.paths import is_local, why_unreachable
 
-__all__ = ["check_reachable", "check_workers"]
+__all__ = ["COMPARED", "check_reachable", "check_workers", "installed_versions"]
 
 COMPARED = ("fxdask", "numpy", "scipy", "zarr", "dask", "distributed")
 
 
 def check_workers(client: Client) -> None:
     """Refuse workers without this version of fxdask, and warn if other libraries differ."""
-    mine = _installed()(COMPARED)
-    for address, theirs in client.run(_installed(), COMPARED, on_error="ignore").items():
+    mine = installed_versions()(COMPARED)
+    for address, theirs in client.run(installed_versions(), COMPARED, on_error="ignore").items():
         if "fxdask" not in theirs:
             raise ClusterError(
                 f"the worker at {address} has no fxdask; install it where the workers run: "
@@ -45,7 +45,7 @@ def check_workers(client: Client) -> None:
             return
 
 
-def _installed() -> Callable[[tuple[str, ...]], Mapping[str, str]]:
+def installed_versions() -> Callable[[tuple[str, ...]], Mapping[str, str]]:
     """A function that returns installed versions; as an inner function it is pickled by value, without fxdask."""
 
     def installed(names: tuple[str, ...]) -> Mapping[str, str]:

@@ -1,15 +1,19 @@
-"""Small files beside stores."""
+"""Single files beside stores."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError
 from fxdask.store.paths import is_local
 
-__all__ = ["check_file_path", "write_atomically"]
+__all__ = ["array_file", "check_file_path", "write_atomically"]
 
 
 def check_file_path(path: str | Path, what: str) -> None:
@@ -38,3 +42,18 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def array_file(path: Path, shape: tuple[int, ...]) -> Iterator[NDArray[np.float64]]:
+    """A new .npy file to fill in a ``with`` block, without its content in memory; it gets its name at the end."""
+    check_file_path(path, "array")
+    draft = path.with_name(f".{path.name}.begun")
+    try:
+        array = np.lib.format.open_memmap(draft, mode="w+", dtype=np.float64, shape=shape)
+        yield array
+        array.flush()
+        draft.replace(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)

@@ -27,6 +27,7 @@ from uuid import uuid4
 import psutil
 
 from fxdask.errors import StoreExistsError
+from fxdask.store.layout import EARLIER_MANIFEST, MANIFEST
 from fxdask.store.paths import files_at, is_local, is_partial, sibling_url
 from fxdask.store.retry import retried, writing
 
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 SECONDS_BETWEEN_RENEWALS = 10
 SECONDS_UNTIL_EXPIRED = 60
 CLOCK_TOLERANCE = 5.0
+LAST_FILES = (*(f"{spec.name}/c/0" for spec in (MANIFEST, EARLIER_MANIFEST)), "_SUCCESS")
+"""The files that finished stores and tables have, and unfinished ones have not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,12 +338,31 @@ class Lease:
             log.warning("could not release the lease of %s: %s", self.url, error)
 
 
+class NoLease(Lease):
+    """Stands for the lease of a finished store in a read-only folder, in which nobody can write."""
+
+    def check_held(self) -> None:
+        """Nobody else can acquire the lease."""
+
+
+def _is_finished_and_read_only(url: str) -> bool:
+    """Whether the store needs no lease, and can have none."""
+    folder = Path(url).parent
+    if not is_local(url) or not folder.is_dir() or os.access(folder, os.W_OK):
+        return False
+    return any(Path(url, name).is_file() for name in LAST_FILES)
+
+
 @contextmanager
 def exclusive_lease(url: str) -> Iterator[Lease]:
     """Hold the lease of a store for the time of a ``with`` block; refuse if another call holds it.
 
-    Without it, two equal calls could each replace the result of the other.
+    Without it, two equal calls could each replace the result of the other. A finished store in a
+    read-only folder needs none.
     """
+    if _is_finished_and_read_only(url):
+        yield NoLease(url)
+        return
     with writing(url):
         lease = Lease(url)
         lease.acquire()

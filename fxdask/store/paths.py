@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from zarr.storage import FsspecStore
 from fxdask.errors import InvalidInputError
 
 __all__ = [
+    "checked_store_url",
     "file_version",
     "files_at",
     "is_local",
@@ -29,6 +31,8 @@ __all__ = [
 FRESH = {"use_listings_cache": False}
 NO_URL = re.compile(r"[a-z][a-z0-9+.-]+:(/(?!/)|/*$|//.+//)")
 """A URL that was turned into a Path, one without a name, and one with an empty part."""
+LONGEST_NAME = 255 - len(".") - len(".lease-") - 32
+"""Bytes of a store's name: the files beside it begin with it, and file systems allow 255 bytes."""
 PARTIAL_FILE = re.compile(r"\.[0-9a-f]{32}\.partial$")
 """How Zarr names a file while it writes it."""
 
@@ -46,6 +50,25 @@ def store_url(path: str | Path) -> str:
         return str(Path(text).expanduser().resolve())
     except (OSError, RuntimeError, ValueError) as error:
         raise InvalidInputError(f"{text!r} is not a valid path ({error}); choose another path") from error
+
+
+def checked_store_url(path: str | Path) -> str:
+    """The URL of a store to write; refuse a link that leads nowhere, and a name that leaves no room for hidden ones."""
+    url = store_url(path)
+    if not is_local(url):
+        return url
+    given = Path(str(path).removeprefix("file://")).expanduser()
+    if given.is_symlink() and not given.exists():
+        raise InvalidInputError(
+            f"{path} is a link to {url}, which does not exist; create that, remove the link, or choose another path"
+        )
+    length = len(os.fsencode(Path(url).name))
+    if length > LONGEST_NAME:
+        raise InvalidInputError(
+            f"the name {Path(url).name[:20]}... has {length} bytes but a store's may have {LONGEST_NAME}, because "
+            "files beside it have longer names; choose a shorter name"
+        )
+    return url
 
 
 def is_local(url: str) -> bool:

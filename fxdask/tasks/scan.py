@@ -86,7 +86,8 @@ def probe_rows(samples: Source, start: int, stop: int | None, probed: NDArray[np
     return read_range(samples, start, stop)[probed - start]
 
 
-def stage_rows(samples: Source, store: str, start: int, stop: int | None) -> None:
-    """Range of raw samples -> its chunk in the store."""
+def stage_rows(samples: Source, store: str, start: int, stop: int | None) -> bytes:
+    """Range of raw samples -> its chunk in the store, and the digest of its content."""
     rows = checked_rows(read_range(samples, start, stop), start)
     ModelStore.open(store, "r+", finished=False).write_samples(start, rows)
+    return _digest(rows)

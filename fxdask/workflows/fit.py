@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.errors import InvalidInputError
+from fxdask.errors import ChangedSamplesError, InvalidInputError
 from fxdask.execution import fit as fit_graphs
 from fxdask.execution.graphs import SamplesHandle, broadcast
-from fxdask.execution.scan import scan_samples
+from fxdask.execution.scan import digest_samples, scan_samples
 from fxdask.execution.score import tabulate
 from fxdask.execution.workers import check_reachable
 from fxdask.kernels.preprocessing import Preprocessing
@@ -37,6 +37,7 @@ from fxdask.workflows.selection import assemble_selected, check_usable, log_fall
 from fxdask.workflows.settings import FitSettings
 from fxdask.workflows.staging import in_memory_without_store, needs_staging, probe_for_streaming, stage_in_store
 from fxdask.workflows.tables import named_features
+from fxdask.workflows.unchanged import changed_samples, file_versions
 
 __all__ = ["fit_model"]
 
@@ -52,6 +53,8 @@ class _Fit:
     preprocessing: Preprocessing
     started: float
     verbose: bool
+    versions: str | None
+    """Of the files of the samples, before the scan."""
 
     @property
     def settings(self) -> FitSettings:
@@ -74,6 +77,7 @@ def _fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
     plan = plan_model(settings, data, options)
     samples = in_memory_without_store(data.samples, options.store)
     data = replace(data, samples=samples)
+    versions = file_versions(samples.handle)
     with progress_bar("reading", shown=options.verbose) as progress:
         scan = scan_samples(samples.handle, samples.n_samples, samples.n_features, settings.scanned_as, progress)
     request = ModelRequest(
@@ -84,7 +88,13 @@ def _fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         normalize_requested=settings.normalize,
         staged_bytes=samples.n_bytes if options.store and needs_staging(samples.handle) else 0,
     )
-    fit = _Fit(request=request, preprocessing=checked_preprocessing(request), started=started, verbose=options.verbose)
+    fit = _Fit(
+        request=request,
+        preprocessing=checked_preprocessing(request),
+        started=started,
+        verbose=options.verbose,
+        versions=versions,
+    )
     if options.store is None:
         job = make_job(request, fit.preprocessing, samples.handle)
         return _run(fit, job, broadcast(samples.handle), None)
@@ -105,12 +115,13 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
     transaction.remove_partial_files()
     check_reachable(store.url, "the store")
     try:
-        handle = stage_in_store(store, samples) if fit.request.staged_bytes else samples.handle
+        handle = stage_in_store(store, samples, fit.request.scan.digest) if fit.request.staged_bytes else samples.handle
         job = with_store(make_job(fit.request, fit.preprocessing, handle), store)
         fitted = _run(fit, job, handle, store, lease)
-    except InvalidInputError:
+    except InvalidInputError as error:
         # A store of invalid samples is useless, but samples that are only unreachable may be read again later.
-        if transaction.header is None and is_reachable(samples.handle):
+        is_useless = transaction.header is None or isinstance(error, ChangedSamplesError)
+        if is_useless and is_reachable(samples.handle):
             transaction.abandon()
         raise
     transaction.replace()
@@ -155,11 +166,21 @@ def _run(
         names=samples.names,
         importances=measure_importances(job, divergences, verbose=fit.verbose),
     )
+    _refuse_changed_samples(fit)
     if store is not None:
         if lease is not None:
             lease.check_held()
         write_model(store, model)
     return replace(model, info=_info(summary, job.plan, time.perf_counter() - fit.started))
+
+
+def _refuse_changed_samples(fit: _Fit) -> None:
+    """Refuse samples that are not those of the scan; their content is read again only if their files were written."""
+    samples = fit.data.samples
+    if file_versions(samples.handle) == fit.versions:
+        return
+    if digest_samples(samples.handle, samples.n_samples, samples.n_features) != fit.request.scan.digest:
+        raise changed_samples(samples.handle)
 
 
 def _fit_blocks(fit: _Fit, job: FitJob, handle: SamplesHandle, store: ModelStore | None) -> tuple[FitJob, FitSummary]:

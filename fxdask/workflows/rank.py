@@ -18,7 +18,7 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.errors import InvalidInputError, MemoryPlanError, StoreExistsError
+from fxdask.errors import ChangedSamplesError, InvalidInputError, MemoryPlanError, StoreExistsError
 from fxdask.execution import rank as graphs
 from fxdask.execution.graphs import broadcast
 from fxdask.execution.workers import check_reachable
@@ -42,6 +42,7 @@ from fxdask.workflows.ranked import RankedFeatures
 from fxdask.workflows.redundancy import candidates, choose_features
 from fxdask.workflows.relief import relief_scores
 from fxdask.workflows.tables import named_features
+from fxdask.workflows.unchanged import unchanged_files
 
 __all__ = ["rank"]
 
@@ -58,7 +59,8 @@ def rank(settings: RankSettings, data: TrainingData, options: RankOptions) -> Ra
         identity = request_identity(settings, data, options) if options.store else {}
         ranking = planned_request(settings, data, options, started)
         if options.store is None and (ranking.reads_where_it_is or ranking.by_rows):
-            return _run(ranking, None)
+            with unchanged_files(ranking.data.samples.handle):
+                return _run(ranking, None)
         folder = nullcontext(None) if options.store else _temporary_folder()
         with folder as temporary:
             if temporary is None:
@@ -95,10 +97,12 @@ def _run_into_store(ranking: RankRequest, url: str, identity: Mapping[str, Any],
         transaction.remove_partial_files()
         check_reachable(store.url, "the store")
         try:
-            found = _run(ranking, store)
-        except InvalidInputError:
+            with unchanged_files(ranking.data.samples.handle):
+                found = _run(ranking, store)
+        except InvalidInputError as error:
             # A store of invalid samples is useless, but samples that are only unreachable may be read again later.
-            if transaction.header is None and is_reachable(ranking.data.samples.handle):
+            is_useless = transaction.header is None or isinstance(error, ChangedSamplesError)
+            if is_useless and is_reachable(ranking.data.samples.handle):
                 transaction.abandon()
             raise
         lease.check_held()

@@ -35,6 +35,7 @@ from fxdask.tasks.score import ScoreJob, ScoreSummary, merge_score_summaries, wr
 from fxdask.workflows.data import Samples, checked_length, plain_labels
 from fxdask.workflows.model import FittedModel
 from fxdask.workflows.tables import Ids, named_features
+from fxdask.workflows.unchanged import changed_samples
 
 __all__ = ["BatchScores", "ScoreOptions", "TrueLabels", "checked_truth", "planned_ranges", "score_model"]
 
@@ -171,6 +172,8 @@ def _run(scoring: _Scoring, lease: Lease) -> ScoreSummary:
     check_reachable(target.store.url, "the scores")
     try:
         summary = _score_missing(scoring, target)
+        if resumable and _job_digest(scoring)[0] != job_digest:
+            raise changed_samples(scoring.samples.handle)
         lease.check_held()
         target.store.finish(
             accuracy=_accuracy(summary),

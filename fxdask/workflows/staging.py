@@ -18,6 +18,7 @@ from fxdask.store.sources import ZarrAddress
 from fxdask.tasks.job import FitJob
 from fxdask.tasks.reading import as_declared
 from fxdask.workflows.data import Samples
+from fxdask.workflows.unchanged import changed_samples
 
 __all__ = ["in_memory_without_store", "needs_staging", "probe_for_streaming", "stage_in_store"]
 
@@ -27,11 +28,12 @@ def needs_staging(handle: SamplesHandle) -> bool:
     return isinstance(handle, DaskArray) or (isinstance(handle, np.ndarray) and active_client() is not None)
 
 
-def stage_in_store(store: ModelStore, samples: Samples) -> ZarrAddress:
-    """Copy samples into the store, unless an earlier call did; return their address there."""
+def stage_in_store(store: ModelStore, samples: Samples, digest: str) -> ZarrAddress:
+    """Copy samples of this digest into the store, unless an earlier call did; return their address there."""
     if not store.has_all("samples", samples.n_samples):
         store.stage_samples(samples.n_samples, samples.n_features, samples.dtype)
-        stage_samples(samples.handle, samples.n_samples, samples.n_features, store.url)
+        if stage_samples(samples.handle, samples.n_samples, samples.n_features, store.url) != digest:
+            raise changed_samples(samples.handle)
     return ZarrAddress(store.url, "samples")
 
 

@@ -98,3 +98,14 @@ def test_the_command_line_waits_for_workers(tmp_path):
 def test_a_timeout_that_is_no_time_is_refused(timeout):
     with pytest.raises(InvalidInputError, match=r'a number of seconds or a text such as "5m"'):
         checked_seconds(timeout)
+
+
+def test_the_doctor_looks_at_workers(address, tmp_path):
+    np.save(tmp_path / "X.npy", X)
+    run = run_here(tmp_path, "doctor", "X.npy", "--scheduler", address, "--json")
+    assert run.returncode == 0, run.stdout
+    found = {line["what"]: line["found"] for line in json.loads(run.stdout)["findings"]}
+    assert found["scheduler"] == f"{address} has 2 workers"
+    assert sum("1 threads" in text and "the same versions" in text for text in found.values()) == 2
+    wrong = json.loads(run_here(tmp_path, "doctor", "nowhere", "--scheduler", address, "--json").stdout)
+    assert sum("cannot be reached" in line["found"] for line in wrong["findings"]) == 3

@@ -1,0 +1,84 @@
+"""Findings about this machine and the connected workers: versions, memory, threads, disks, access to paths."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dask.system import CPU_COUNT
+from distributed import Client
+from distributed.system import MEMORY_LIMIT
+
+from fxdask.execution.workers import COMPARED, installed_versions
+from fxdask.sizes import format_bytes
+from fxdask.store.paths import is_local, store_url, why_unreachable
+from fxdask.tasks.telemetry import available_bytes
+
+__all__ = ["Finding", "findings_here", "findings_on_workers"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of a diagnosis: what was looked at, what it is, and whether a job can run so."""
+
+    what: str
+    found: str
+    is_good: bool = True
+
+
+def findings_here(paths: Iterable[str]) -> list[Finding]:
+    """Versions, memory, threads and free disk space of this process, and whether it can reach the paths."""
+    versions = installed_versions()(COMPARED)
+    found = [Finding("python", f"{platform.python_version()} on {platform.platform(terse=True)}")]
+    found += [Finding(name, versions.get(name, "missing"), name in versions) for name in COMPARED]
+    found.append(Finding("memory", f"{format_bytes(available_bytes())} of {format_bytes(MEMORY_LIMIT)} free"))
+    found.append(Finding("threads", f"{CPU_COUNT}"))
+    found.append(_disk("disk of temporary files", os.environ.get("TMPDIR", "/tmp")))
+    for path in paths:
+        found.append(_reached(path, why_unreachable(store_url(path))))
+        if is_local(store_url(path)):
+            found.append(_disk(f"disk of {path}", store_url(path)))
+    return found
+
+
+def _disk(what: str, path: str) -> Finding:
+    folder = Path(path).absolute()
+    while not folder.exists():
+        folder = folder.parent
+    usage, writable = shutil.disk_usage(folder), os.access(folder, os.W_OK)
+    text = f"{format_bytes(usage.free)} of {format_bytes(usage.total)} free"
+    return Finding(what, text if writable else f"{text}, read-only")
+
+
+def _reached(path: str, reason: str) -> Finding:
+    return Finding(path, f"cannot be reached ({reason})" if reason else "can be reached", not reason)
+
+
+def findings_on_workers(client: Client, paths: Sequence[str]) -> list[Finding]:
+    """One line about the scheduler, then for each worker its size, its versions and the paths that it cannot reach."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    found = [Finding("scheduler", f"{client.scheduler.address} has {len(workers)} workers", bool(workers))]
+    mine = installed_versions()(COMPARED)
+    answers = client.run(installed_versions(), COMPARED, on_error="return")
+    for address, theirs in sorted(answers.items()):
+        worker = workers.get(address)
+        if worker is None or isinstance(theirs, Exception):
+            found.append(Finding(address, f"does not answer ({theirs})", False))
+            continue
+        size = f"{worker['nthreads']} threads, {format_bytes(worker['memory_limit'] or 0)}"
+        other = [f"{name} {theirs.get(name, 'missing')} instead of {mine.get(name)}" for name in COMPARED]
+        other = [text for name, text in zip(COMPARED, other, strict=True) if theirs.get(name) != mine.get(name)]
+        found.append(Finding(address, f"{size}, {', '.join(other) or 'the same versions'}", not other))
+        if "fxdask" in theirs:
+            found += _unreached(client, address, paths)
+    return found
+
+
+def _unreached(client: Client, address: str, paths: Iterable[str]) -> list[Finding]:
+    """The paths that a worker cannot reach."""
+    reasons = [(path, client.run(why_unreachable, store_url(path), workers=[address])[address]) for path in paths]
+    return [Finding(f"{address}: {path}", f"cannot be reached ({why})", False) for path, why in reasons if why]

@@ -1,0 +1,46 @@
+"""``fxdask doctor``, and the completion of words by shells."""
+
+import json
+import os
+
+import numpy as np
+from command_line import run_here
+from processes import run_python
+
+import fxdask
+
+
+def test_this_machine_is_described(tmp_path):
+    np.save(tmp_path / "X.npy", np.zeros((3, 2)))
+    run = run_here(tmp_path, "doctor", "X.npy")
+    assert run.returncode == 0, run.stderr
+    lines = run.stdout.splitlines()
+    assert all(line.startswith("ok ") for line in lines)
+    words = [line.split() for line in lines]
+    assert ["ok", "fxdask", fxdask.__version__] in words
+    assert ["ok", "X.npy", "can", "be", "reached"] in words
+    assert any(line[1] == "memory" for line in words)
+
+
+def test_what_is_wrong_is_told(tmp_path):
+    run = run_here(tmp_path, "doctor", "nowhere.zarr", "--scheduler", "nonsense", "--json")
+    assert run.returncode == 1
+    told = json.loads(run.stdout)
+    assert told["good"] is False
+    wrong = {line["what"]: line["found"] for line in told["findings"] if not line["good"]}
+    assert wrong["nowhere.zarr"] == "cannot be reached (it does not exist)"
+    assert wrong["scheduler"].startswith("no Dask scheduler answers at nonsense")
+    assert set(wrong) == {"nowhere.zarr", "scheduler"}
+
+
+def completed(*words):
+    setting = {"_FXDASK_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+    program = "import sys; sys.argv = ['fxdask']; from fxdask.cli.main import main; main()"
+    _, out, err = run_python("-c", program, **setting)
+    assert err == ""
+    return [line.partition(",")[2] for line in out.split(os.linesep) if line]
+
+
+def test_shells_complete_commands_and_options():
+    assert completed("fxdask", "re") == ["responses", "report", "reproduce"]
+    assert completed("fxdask", "fit", "--wait") == ["--wait-for-workers"]
