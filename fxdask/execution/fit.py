@@ -44,7 +44,7 @@ def project_selected(
     at_a_time = max(FEWEST_AT_A_TIME, 2 * job.plan.tasks_at_a_time)
     values = np.empty((len(weights), job.plan.n_samples), np.float32)
     sorted_index = np.empty(job.plan.n_samples, np.intp)
-    sorted_index[np.argsort(job.codes, kind="stable")] = np.arange(job.plan.n_samples)
+    sorted_index[np.argsort(job.codes[: job.plan.n_samples], kind="stable")] = np.arange(job.plan.n_samples)
     # A few tasks at a time, because the results of all tasks together may not fit into the workers' memory.
     for first in range(0, len(ranges), at_a_time):
         some = ranges[first : first + at_a_time]

@@ -19,11 +19,21 @@ from fxdask.kernels.preprocessing import (
     summarize,
 )
 from fxdask.sizes import row_ranges
+from fxdask.store.columns import StagedCodes
 from fxdask.store.model import ModelStore
 from fxdask.store.sources import Source
 from fxdask.tasks.reading import read_range
 
-__all__ = ["ScannedRows", "add_counts", "digest_rows", "norm_rows", "probe_rows", "scan_rows", "stage_rows"]
+__all__ = [
+    "NormJob",
+    "ScannedRows",
+    "add_counts",
+    "digest_rows",
+    "norm_rows",
+    "probe_rows",
+    "scan_rows",
+    "stage_rows",
+]
 
 ROWS_PER_SUMMARY = 768
 
@@ -35,6 +45,14 @@ class ScannedRows:
     summary: FeatureSummary
     digest: bytes
     probes: NDArray
+
+
+@dataclass(frozen=True)
+class NormJob:
+    """What every task needs that measures the norms of samples."""
+
+    preprocessing: Preprocessing
+    n_classes: int
 
 
 def scan_rows(
@@ -61,18 +79,19 @@ def _digest(rows: NDArray) -> bytes:
 
 
 def norm_rows(
-    preprocessing: Preprocessing, codes: NDArray[np.integer], samples: Source, start: int, stop: int | None
+    job: NormJob, codes: NDArray[np.integer] | StagedCodes, samples: Source, start: int, stop: int | None
 ) -> NDArray[np.int64]:
     """Range of raw samples, all samples' class codes -> (class, exponent) counts of the preprocessed norms."""
-    rows, n_classes = checked_rows(read_range(samples, start, stop), start), int(codes.max()) + 1
+    rows, n_classes = checked_rows(read_range(samples, start, stop), start), job.n_classes
     if stop is not None and len(rows) != stop - start:
         raise InvalidInputError(
             f"X has changed since it was scanned: samples {start} to {stop} are now {len(rows)} rows, "
             f"not {stop - start}; fit again with samples that stay as they are"
         )
-    counts = norm_exponents(np.empty((0, rows.shape[1]), np.float32), codes[:0], n_classes)
+    of_rows = codes[start : start + len(rows)]
+    counts = norm_exponents(np.empty((0, rows.shape[1]), np.float32), of_rows[:0], n_classes)
     for low, high in row_ranges(len(rows), ROWS_PER_SUMMARY):
-        counts += norm_exponents(preprocessing(rows[low:high]), codes[start + low : start + high], n_classes)
+        counts += norm_exponents(job.preprocessing(rows[low:high]), of_rows[low:high], n_classes)
     return counts
 
 

@@ -35,7 +35,13 @@ from fxdask.workflows.plan import FitOptions, plan_model
 from fxdask.workflows.pool import select_shared
 from fxdask.workflows.selection import assemble_selected, check_usable, log_fallbacks, warn_of_zero_spreads
 from fxdask.workflows.settings import FitSettings
-from fxdask.workflows.staging import in_memory_without_store, needs_staging, probe_for_streaming, stage_in_store
+from fxdask.workflows.staging import (
+    in_memory_without_store,
+    needs_staging,
+    probe_for_streaming,
+    stage_codes,
+    stage_in_store,
+)
 from fxdask.workflows.tables import named_features
 
 __all__ = ["fit_model"]
@@ -106,7 +112,8 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
     check_reachable(store.url, "the store")
     try:
         handle = stage_in_store(store, samples) if fit.request.staged_bytes else samples.handle
-        job = with_store(make_job(fit.request, fit.preprocessing, handle), store)
+        codes = stage_codes(store, fit.request.plan, fit.data.codes)
+        job = with_store(make_job(fit.request, fit.preprocessing, handle, codes), store)
         fitted = _run(fit, job, handle, store, lease)
     except InvalidInputError:
         # A store of invalid samples is useless, but samples that are only unreachable may be read again later.
@@ -127,10 +134,11 @@ def _run(
         shared = select_shared(job, handle, chosen, store, criterion=fit.settings.criterion, verbose=fit.verbose)
         chosen, overlaps = shared.nodes, shared.overlaps
         summary = replace(summary, workers=merge_worker_stats([summary.workers, shared.workers]))
+    in_memory = replace(job, codes=fit.data.codes)
     # A local array is projected by this process, because workers have only a copy of it.
     samples = fit.data.samples
     local_handle = samples.handle if isinstance(samples.handle, np.ndarray) else handle
-    network = assemble_selected(job, local_handle, chosen, fit.settings.density_options, verbose=fit.verbose)
+    network = assemble_selected(in_memory, local_handle, chosen, fit.settings.density_options, verbose=fit.verbose)
     log_fallbacks(fit.settings.spread, summary.source_counts, network.fallbacks)
     scorer = Scorer(network.parameters, fit.settings.density)
     with progress_bar("tabulating", shown=fit.verbose) as progress:
@@ -139,7 +147,7 @@ def _run(
     model = FittedModel(
         settings=fit.settings,
         classes=fit.data.classes,
-        job=replace(job, probe_codes=None),
+        job=replace(in_memory, probe_codes=None),
         scorer=scorer,
         selected_nodes=chosen,
         overlaps=overlaps,
@@ -166,7 +174,7 @@ def _fit_blocks(fit: _Fit, job: FitJob, handle: SamplesHandle, store: ModelStore
     """Compute all blocks and check what they found -> the job with its probes, the summary of the blocks."""
     samples = fit.data.samples.handle if store is None else handle
     log.info("fitting %d nodes in %d blocks of %d", job.plan.n_nodes, job.plan.n_blocks, job.plan.nodes_per_block)
-    job, probes = probe_for_streaming(job, samples, store, verbose=fit.verbose)
+    job, probes = probe_for_streaming(job, samples, store, fit.data.codes, verbose=fit.verbose)
     with progress_bar("fitting", shown=fit.verbose) as progress:
         summary = fit_graphs.fit_blocks(job, handle, probes, progress)
     check_usable(summary, fit.data.classes, fit.settings.n_selected)

@@ -187,7 +187,7 @@ def write_model(store: ModelStore, model: FittedModel) -> None:
     """Write the arrays that prediction needs, and then mark the model as finished."""
     job, parameters = model.job, model.scorer.parameters
     arrays: dict[str, NDArray | None] = {
-        "labels": job.codes.astype(np.int32),
+        "labels": job.codes[: job.plan.n_samples].astype(np.int32),
         "priors": job.priors,
         "shift": job.preprocessing.shift,
         "scale": job.preprocessing.scale,
