@@ -431,7 +431,7 @@ def add_moments(
 def sums_of_bins(moments: NDArray[np.float64]) -> NDArray[np.float64]:
     """(node, power) moments of bins -> (node, power) sums; the first and last FARTHEST bins must be empty."""
     filled = np.flatnonzero(moments[:, 0])
-    carried = (moments[filled] @ _bin_to_node_factors(ORDER)).reshape(len(filled), -1, ORDER + 1)
+    carried = (moments[filled] @ _bin_to_node_factors(ORDER)).reshape(len(filled), 2 * FARTHEST + 1, ORDER + 1)
     grid = np.zeros((len(moments), ORDER + 1))
     _compiled()[2](carried, filled, grid)
     return grid
