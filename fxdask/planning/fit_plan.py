@@ -52,6 +52,7 @@ FEWEST_KEPT, MOST_KEPT = 2**12, 2**14  # values of a node and class, after brack
 COUNTING_SCRATCH = 12 * MIB
 # The work of one value, in products of a weight and a feature: reading it and preparing it, sorting and counting it.
 READING_WORK, ORDERING_WORK = 40, 300
+TRANSFORM_WORK = 8  # of one value, for each doubling of the length of a transform
 MOST_IN_BRACKETS = 0.75  # share of a class's values; beyond it, keeping all is faster and needs little more memory
 
 
@@ -350,8 +351,9 @@ class FitPlan(FitSize):
     def work(self) -> int:
         """Estimate of the computation for all blocks, to compare plans of the same fit."""
         read = self.passes * self.n_features * READING_WORK
-        multiplied = int(self.product_passes * self.n_nodes) * self.n_features
-        return self.n_samples * (read + multiplied + self.n_nodes * self.scans_per_pass * ORDERING_WORK)
+        per_value = TRANSFORM_WORK * self.tile.nodes.bit_length() if self.is_structured else self.n_features
+        projected = int(self.product_passes * self.n_nodes) * per_value
+        return self.n_samples * (read + projected + self.n_nodes * self.scans_per_pass * ORDERING_WORK)
 
     @property
     def bytes_read_besides(self) -> int:

@@ -20,6 +20,7 @@ from benchmarks.samples import samples
 from benchmarks.scale import scale
 from benchmarks.score import score
 from benchmarks.small_classes import small_classes
+from benchmarks.structured import structured
 
 
 @click.group(context_settings={"show_default": True})
@@ -45,4 +46,5 @@ benchmarks.add_command(score)
 benchmarks.add_command(samples)
 benchmarks.add_command(scale)
 benchmarks.add_command(small_classes)
+benchmarks.add_command(structured)
 benchmarks(prog_name="scripts/bench")
