@@ -17,7 +17,7 @@ from distributed.system import MEMORY_LIMIT
 from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.execution.client import active_client
 from fxdask.execution.workers import check_workers
-from fxdask.planning.machine import WORKER_BASELINE, ClusterShape, Resources
+from fxdask.planning.machine import SHARE_OF_LIMIT, WORKER_BASELINE, ClusterShape, Resources
 from fxdask.tasks.score import bytes_in_use
 from fxdask.tasks.telemetry import available_bytes
 
@@ -89,6 +89,7 @@ def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resou
             baseline=baseline + extra_baseline,
             threads=max(1, workers[address]["nthreads"]),
             processes=len(in_use),
+            caller_bytes=int(SHARE_OF_LIMIT * min(MEMORY_LIMIT - bytes_in_use(), available_bytes())),
         )
         for address, baseline in in_use.items()
         if address in workers

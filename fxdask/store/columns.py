@@ -30,11 +30,12 @@ class StagedColumns:
 
 @dataclass(frozen=True)
 class StagedCodes:
-    """Class codes of the samples in the unfinished model or ranking at this URL; a slice of them is read."""
+    """Class codes of the samples in the model or the unfinished ranking at this URL; a slice of them is read."""
 
     url: str
     n_samples: int
     kind: str = "ranking"
+    finished: bool = False
 
     def __len__(self) -> int:
         return self.n_samples
@@ -42,7 +43,7 @@ class StagedCodes:
     def __getitem__(self, samples: slice) -> NDArray[np.integer]:
         start, stop, _ = samples.indices(self.n_samples)
         store = ModelStore if self.kind == "model" else RankingStore
-        return store.open(self.url, finished=False).read_codes(start, stop)
+        return store.open(self.url, finished=self.finished).read_codes(start, stop)
 
 
 ColumnSource = NDArray | StagedColumns | ParquetAddress

@@ -120,6 +120,11 @@ MODEL_ARRAYS = (
     ArraySpec("selected/precision", ("class", "selected", "selected"), "float64", "class"),
     ArraySpec("selected/log_det", ("class",), "float64"),
     ArraySpec("selected/shrinkage", ("class",), "float64"),
+    ArraySpec("tables/densities", ("density", "fact"), "float64"),
+    ArraySpec("tables/sums", ("table_node", "power"), "float64"),
+    ArraySpec("tables/cells", ("table_node",), "uint8"),
+    ArraySpec("tables/outermost", ("outermost",), "float32"),
+    ArraySpec("tables/picked", ("selected", "picked"), "float32"),
 )
 
 MANIFEST = ArraySpec("manifest", ("byte",), "uint8", "byte")

@@ -197,9 +197,12 @@ class ModelStore(ArrayStore):
 
     @retried
     def read_codes(self, first: int, last: int) -> NDArray[np.integer]:
-        """(sample,) class codes of the samples from ``first`` to ``last``."""
-        with reading(self.url, "codes"):
-            return np.asarray(self.array("codes")[first:last])
+        """(sample,) class codes of the samples from ``first`` to ``last``; of a finished model its labels."""
+        name = "labels" if self.header.get("finished") else "codes"
+        if self._manifest:
+            self.check_complete(name)
+        with reading(self.url, name):
+            return np.asarray(self.array(name)[first:last])
 
     @retried
     def has_all(self, name: str, length: int) -> bool:

@@ -28,6 +28,7 @@ __all__ = [
     "NormJob",
     "ScannedRows",
     "add_counts",
+    "digest_of_rows",
     "digest_rows",
     "norm_rows",
     "probe_rows",
@@ -65,15 +66,16 @@ def scan_rows(
     summary = merge_summaries(summarize(rows[low:high], normalize) for low, high in pieces)
     if not summary.is_finite:
         checked_rows(rows, start)
-    return ScannedRows(summary, _digest(rows), rows[probed - start])
+    return ScannedRows(summary, digest_of_rows(rows), rows[probed - start])
 
 
 def digest_rows(samples: Source, start: int, stop: int | None) -> bytes:
     """Range of raw samples, missing values among them -> the digest of their content."""
-    return _digest(read_range(samples, start, stop))
+    return digest_of_rows(read_range(samples, start, stop))
 
 
-def _digest(rows: NDArray) -> bytes:
+def digest_of_rows(rows: NDArray) -> bytes:
+    """(sample, feature) raw samples -> the digest of their content."""
     canonical = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("<"))
     return hashlib.sha256(canonical.data).digest()
 

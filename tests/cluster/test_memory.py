@@ -57,13 +57,16 @@ def test_samples_larger_than_a_worker_give_the_same_values(many, in_memory, smal
     monkeypatch.setattr(fit_graphs, "fit_blocks", lambda job, *rest: jobs.append(job) or fit_blocks(job, *rest))
     data = X if kind == "numpy" else file
     processes = small_workers.run(os.getpid)
-    clf = FisherNetworkClassifier(**NETWORK, store=None if kind == "no store" else tmp_path / "model.zarr")
+    store, kept = None if kind == "no store" else tmp_path / "model.zarr", "table" if kind == "npy" else "selected"
+    clf = FisherNetworkClassifier(**NETWORK, store=store, keep_projections=kept)
     plan = clf.plan(data, y)
     assert plan.is_streamed
     assert plan.resources.limit == LIMIT
     assert plan.resources.processes == 2
     clf.fit(data, y)
     assert clf.divergences_.tobytes() == in_memory.divergences_.tobytes()
+    assert clf.network_.bandwidth.tobytes() == in_memory.network_.bandwidth.tobytes()
+    assert np.array_equal(clf.predict(X[:2_000]), in_memory.predict(X[:2_000]))
     read = clf.fit_info_["bytes_read_by_process"]
     assert sum(read.values()) == plan.bytes_read > 0
     assert len(read) == 2, "both workers read samples"

@@ -63,6 +63,8 @@ def stores(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
         patch.setattr(pool, "sum_pool", Mock(side_effect=KeyboardInterrupt))
         fit(store=folder / "pool.zarr", selection="joint")
+    np.save(folder / "X.npy", X)
+    fit(folder / "X.npy", store=folder / "tables.zarr", combine="sum", keep_projections="table")
     begin_group(str(folder / "created.zarr"), "model", [])
     fxdask.rank_features(X, Y, ["pearson", "relief"], store=folder / "ranking.zarr")
     return folder
@@ -98,6 +100,7 @@ def test_every_array_is_described(title, specs):
     ("store", "kind"),
     [
         ("model.zarr", "Model"),
+        ("tables.zarr", "Model"),
         ("unfinished.zarr", "Model"),
         ("created.zarr", "Model"),
         ("scored.zarr", "Scores"),
@@ -113,8 +116,8 @@ def test_every_header_field_is_described(stores, store, kind):
 
 
 def test_every_field_inside_the_header_is_described(stores):
-    header, text = header_of(stores / "model.zarr"), section("Model")
-    for outer in ("identity", "sizes", "classes", "bandwidth_fallbacks"):
+    header, text = header_of(stores / "tables.zarr"), section("Model")
+    for outer in ("identity", "sizes", "classes", "bandwidth_fallbacks", "training"):
         for name in header[outer]:
             assert f"`{name}`" in text, (outer, name)
 
@@ -123,7 +126,7 @@ def test_all_arrays_of_the_stores_are_described(stores):
     """The stores hold every array that the table names, so no array is described that is never written."""
     written = {
         name
-        for store in ("model.zarr", "unfinished.zarr", "joint.zarr", "pool.zarr")
+        for store in ("model.zarr", "unfinished.zarr", "joint.zarr", "pool.zarr", "tables.zarr")
         for name, member in zarr.open_group(stores / store, mode="r").members(max_depth=None)
         if isinstance(member, zarr.Array)
     }

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fxdask.kernels.density.point_pairs import NEGLIGIBLE, pairs_of
 
-__all__ = ["LOG_SQRT_2PI", "RunningDensity", "kernel_totals", "log_density", "log_density_nearby"]
+__all__ = ["LOG_SQRT_2PI", "RunningDensity", "kernel_totals", "log_density", "log_density_nearby", "reach_of_kernels"]
 
 KERNELS_PER_STEP = 2**19
 LOG_SQRT_2PI = 0.5 * np.log(2 * np.pi)
@@ -91,7 +91,7 @@ def log_density_nearby(
     samples: NDArray[np.float64] = np.asarray(ascending, dtype=np.float64)
     points64: NDArray[np.float64] = np.asarray(points, dtype=np.float64)
     nearest = _distance_to_nearest(points64, samples) / bandwidth
-    reach = np.sqrt(nearest**2 + 2 * NEGLIGIBLE) * (bandwidth * (1 + 1e-9))
+    reach = reach_of_kernels(points64, samples, bandwidth)
     start = np.searchsorted(samples, points64 - reach)
     stop = np.searchsorted(samples, points64 + reach, side="right")
     top = 0.5 * nearest**2
@@ -100,6 +100,14 @@ def log_density_nearby(
         distance = (points64[pairs.point] - samples[pairs.sample]) / bandwidth
         total[pairs.points] = pairs.totals(np.exp(top[pairs.point] - 0.5 * distance**2))
     return np.log(total) - top - (LOG_SQRT_2PI + np.log(bandwidth) + np.log(len(samples)))
+
+
+def reach_of_kernels(
+    points: NDArray[np.floating], ascending: NDArray[np.floating], bandwidth: float
+) -> NDArray[np.float64]:
+    """(point,) values -> (point,) distances from which on a sample adds less than 3e-20 of the density."""
+    nearest = _distance_to_nearest(np.asarray(points, np.float64), np.asarray(ascending, np.float64)) / bandwidth
+    return np.sqrt(nearest**2 + 2 * NEGLIGIBLE) * (bandwidth * (1 + 1e-9))
 
 
 def _distance_to_nearest(points: NDArray[np.float64], ascending: NDArray[np.float64]) -> NDArray[np.float64]:

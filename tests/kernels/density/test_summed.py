@@ -41,7 +41,7 @@ def samples(seed, n_samples, kind):
 
 @given(
     st.integers(0, 2**32),
-    st.integers(1, 3_000),
+    st.one_of(st.integers(1, 300), st.just(3 * MOST_OUTERMOST)),
     st.sampled_from(["normal", "two groups", "heavy tails"]),
     st.sampled_from([0.02, 0.3, 5.0]),
     st.integers(1, 4),
@@ -54,11 +54,11 @@ def test_a_density_of_sums_is_that_of_its_values_or_unknown(seed, n_samples, kin
     expected = log_densities(points, values, bandwidth)
     known = ~np.isnan(got)
     assert np.abs(got - expected)[known] == pytest.approx(0, abs=2 * LARGEST_ERROR + 1e-12 * np.abs(expected).max())
-    assert known.all() or kind != "normal" or bandwidth < 0.1
+    assert known.all() or kind == "two groups" or n_samples > MOST_OUTERMOST
 
 
 def test_far_points_have_tails_and_gaps_are_unknown():
-    values = samples(0, 2_000, "two groups")
+    values = samples(0, 5 * MOST_OUTERMOST, "two groups")
     density = summed(values, 0.05)
     points = np.array([values.min() - 40, values.max() + 4e5, 200.0], np.float32)
     got, _ = looked_up(density, points)
@@ -69,13 +69,13 @@ def test_far_points_have_tails_and_gaps_are_unknown():
 
 @given(st.integers(1, 5), st.booleans())
 def test_so_many_equal_values_at_an_end_have_no_tail(n_pieces, too_many):
-    values = np.concatenate([np.zeros(MOST_OUTERMOST + too_many), np.linspace(100, 200, 500)]).astype(np.float32)
+    values = np.concatenate([np.zeros(MOST_OUTERMOST - 1 + too_many), np.linspace(100, 5e4, 5_000)]).astype(np.float32)
     np.random.default_rng(n_pieces).shuffle(values)
     density = summed(values, 1.0, n_pieces)
-    assert (density.below is None) == too_many
-    got, _ = looked_up(density, np.array([-50.0, 250.0], np.float32))
-    assert np.isnan(got).tolist() == [too_many, False]
-    assert got[1] == pytest.approx(log_densities(np.array([250.0]), values, 1.0)[0], abs=1e-6)
+    points = np.array([-50.0, 6e4, 30_003.0], np.float32)
+    got, _ = looked_up(density, points)
+    assert np.isnan(got).tolist() == [too_many, False, False]
+    assert got[1:] == pytest.approx(log_densities(points[1:], values, 1.0), abs=1e-6, rel=1e-12)
 
 
 def test_sums_are_the_same_after_they_were_written_and_read():
@@ -89,8 +89,9 @@ def test_sums_are_the_same_after_they_were_written_and_read():
     for key, density in densities.items():
         assert np.array_equal(*(looked_up(one, points)[0] for one in (density, again[key])), equal_nan=True)
     arrays = as_arrays(densities)
-    with pytest.raises(ValueError, match="rows"):
-        from_arrays({**arrays, "sums": np.concatenate([arrays["sums"]] * 2)}, np.full((2, 2), 0.2))
+    for name in ("densities", "sums", "outermost"):
+        with pytest.raises(ValueError, match="table"):
+            from_arrays({**arrays, name: arrays[name][:-1]}, np.full((2, 2), 0.2))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 200), st.integers(1, 5))
