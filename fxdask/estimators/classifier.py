@@ -113,8 +113,11 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
     store : path, URL or None
         The Zarr store to fit into. The same call resumes an unfinished store and loads a finished
         one; other data or parameters are refused. None keeps the model in memory only.
-    keep_projections : {"selected", "all"}
-        "all" keeps every node's training projections in the store, for :meth:`responses`.
+    keep_projections : {"selected", "all", "table"}
+        "all" keeps every node's training projections in the store, for :meth:`responses`. "table" keeps
+        tables of a fixed size instead of the selected nodes' projections, for very many samples; "selected"
+        does so, too, if these would take more than 2 GiB and X is at a path. The labels are the same. It
+        needs another rule than ``combine="joint"``, and reads X again for the few samples that tables do not decide.
     keep_weights : bool, default=False
         Keep every node's weights in the store, for other programs; fxdask itself draws them from the seed.
     nodes_per_block : int or "auto"

@@ -10,6 +10,7 @@ from small import rewrite_manifest, unfinish
 import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import StoreExistsError
+from fxdask.store.layout import FORMAT
 
 
 def classes_of_unequal_variance(seed, n_samples, n_features=50):
@@ -104,7 +105,7 @@ def test_an_unfinished_store_of_format_6_is_started_anew(two_blobs, tmp_path):
     again = other.fit(X, y)
     assert again.fit_info_["n_blocks_resumed"] == 0
     assert np.array_equal(again.divergences_, whole.divergences_)
-    assert zarr.open_group(tmp_path / "model.zarr").attrs["fxdask"]["format"] == 8
+    assert zarr.open_group(tmp_path / "model.zarr").attrs["fxdask"]["format"] == FORMAT
 
 
 def test_scales_that_no_fit_writes_are_refused(two_blobs, tmp_path):

@@ -59,9 +59,8 @@ __all__ = [
     "Density",
     "TableCells",
     "Tabulated",
-    "add_moments",
+    "carried_sums",
     "cells_within_reach",
-    "sums_of_bins",
     "table_cells",
 ]
 
@@ -417,24 +416,18 @@ def _binned_sums(
     sum over the powers r^i exp(-r^2 / 2), because exp(-k w r) is one. So each bin needs its moments only.
     """
     moments = np.zeros((n_nodes, ORDER + EXTRA_POWERS + 1))
-    add_moments(positions, nearest, first_node, moments)
-    return sums_of_bins(moments)
-
-
-def add_moments(
-    positions: NDArray[np.float64], nearest: NDArray[np.intp], first_node: int, moments: NDArray[np.float64]
-) -> None:
-    """Add r^i exp(-r^2 / 2) of every sample to the (node, power) moments of the node nearest to it."""
     _compiled()[1](positions, nearest, first_node, moments)
-
-
-def sums_of_bins(moments: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(node, power) moments of bins -> (node, power) sums; the first and last FARTHEST bins must be empty."""
-    filled = np.flatnonzero(moments[:, 0])
-    carried = (moments[filled] @ _bin_to_node_factors(ORDER)).reshape(len(filled), 2 * FARTHEST + 1, ORDER + 1)
-    grid = np.zeros((len(moments), ORDER + 1))
+    filled, carried = carried_sums(moments)
+    grid = np.zeros((n_nodes, ORDER + 1))
     _compiled()[2](carried, filled, grid)
     return grid
+
+
+def carried_sums(moments: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """(bin, power) moments -> (filled,) bins with samples, (filled, step, power) sums for the nodes around them."""
+    filled = np.flatnonzero(moments[:, 0])
+    carried = moments[filled] @ _bin_to_node_factors(ORDER)
+    return filled, carried.reshape(len(filled), 2 * FARTHEST + 1, ORDER + 1)
 
 
 def _add_carried(carried: NDArray[np.float64], filled: NDArray[np.intp], grid: NDArray[np.float64]) -> None:
@@ -464,7 +457,7 @@ def _bin_to_node_factors(order: int) -> NDArray[np.float64]:
 def _add_moments(
     positions: NDArray[np.float64], nearest: NDArray[np.intp], first_node: int, moments: NDArray[np.float64]
 ) -> None:
-    """Compiled :func:`add_moments`."""
+    """Add r^i exp(-r^2 / 2) of every sample to the (node, power) moments of the node nearest to it."""
     for sample in range(len(positions)):
         remainder = positions[sample] - nearest[sample] * STEP
         term = np.exp(-0.5 * remainder * remainder)

@@ -2,7 +2,8 @@
 
 A table needs the moments of the samples nearest to each node of a grid. The outermost samples, which are
 few and far apart, are kept: tails need them, and so do sums at points among them that no cell covers. All this
-has a size that does not depend on the number of samples, and is found in one pass.
+has a size that does not depend on the number of samples, and is found in one pass. It is written with NumPy,
+because the compiler would take more memory on workers than all sums.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ from fxdask.kernels.density.cells import (
     REACH,
     STEP,
     CellSums,
-    add_moments,
+    carried_sums,
     cells_within_reach,
-    sums_of_bins,
 )
 from fxdask.kernels.density.exact import LOG_SQRT_2PI, log_density_nearby, reach_of_kernels
 from fxdask.kernels.density.tails import REACH_BEHIND
@@ -139,7 +139,7 @@ class ValueSums:
 
     def __init__(self, bandwidth: float, origin: float) -> None:
         self._bandwidth, self._origin = bandwidth, origin
-        self._moments = np.zeros((N_BINS, ORDER + EXTRA_POWERS + 1))
+        self._moments = np.zeros((ORDER + EXTRA_POWERS + 1, N_BINS))
         self._counts = np.zeros(N_BINS, np.intp)
         self._n_samples = self._n_pieces = self._longest = 0
         self._below, self._above = _Lowest(), _Lowest()
@@ -157,9 +157,12 @@ class ValueSums:
         self._counts += np.bincount(bins - FIRST_BIN, minlength=N_BINS)
         if len(bins):
             low, high = int(bins.min()), int(bins.max()) + 1
-            piece = np.zeros((high - low, self._moments.shape[1]))
-            add_moments(positions, bins, low, piece)
-            self._moments[low - FIRST_BIN : high - FIRST_BIN] += piece
+            remainder = positions - STEP * bins
+            term = np.exp(-0.5 * remainder**2)
+            bins -= low
+            for moments in self._moments:
+                moments[low - FIRST_BIN : high - FIRST_BIN] += np.bincount(bins, term, high - low)
+                term *= remainder
         self._n_samples += len(values)
         self._n_pieces += 1
         self._longest = max(self._longest, len(values))
@@ -173,8 +176,12 @@ class ValueSums:
         nodes = cells + first
         lowest, highest = (int(nodes[0]) - 1, int(nodes[-1]) + 1) if len(nodes) else (0, 0)
         # The sums of a node need the bins around it, and these bins need room around themselves.
-        bins = self._moments[lowest - FARTHEST - FIRST_BIN : highest + FARTHEST + 1 - FIRST_BIN]
-        sums = sums_of_bins(np.pad(bins, ((FARTHEST, FARTHEST), (0, 0))))[2 * FARTHEST : -2 * FARTHEST]
+        bins = self._moments[:, lowest - FARTHEST - FIRST_BIN : highest + FARTHEST + 1 - FIRST_BIN].T
+        filled, carried = carried_sums(np.ascontiguousarray(bins))
+        sums = np.zeros((len(bins) + 2 * FARTHEST, N_POWERS))
+        for step in range(carried.shape[1]):
+            sums[filled + step] += carried[:, step]
+        sums = sums[2 * FARTHEST : -2 * FARTHEST]
         has_cell = np.zeros(len(sums), bool)
         has_cell[nodes - lowest] = True
         return SummedDensity(
