@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 
 from fxdask.execution.compute import Progress, compute, compute_with_retries
 from fxdask.execution.graphs import SamplesHandle, is_in_memory, merged, row_tasks, shared_constant
+from fxdask.kernels.copula import ScoreSums
 from fxdask.kernels.criteria.relief import Neighbours
 from fxdask.planning.rank_plan import ReliefPlan
+from fxdask.sizes import row_ranges
 from fxdask.store.columns import ColumnSource
 from fxdask.tasks import curves as curve_tasks
+from fxdask.tasks import pool as pool_tasks
 from fxdask.tasks import rank as tasks
 from fxdask.tasks import rank_counted as counted_tasks
 from fxdask.tasks import redundancy as redundancy_tasks
@@ -23,7 +26,15 @@ from fxdask.tasks.redundancy import Candidates, joined_candidates
 from fxdask.tasks.relief import ReliefJob
 from fxdask.tasks.row_moments import RangeMoments
 
-__all__ = ["draw_curves", "find_neighbours", "measure_candidates", "rank_blocks", "stage_columns", "sum_moments"]
+__all__ = [
+    "draw_curves",
+    "find_neighbours",
+    "measure_candidates",
+    "rank_blocks",
+    "stage_columns",
+    "sum_candidates",
+    "sum_moments",
+]
 
 CANDIDATES_PER_TASK = 8
 
@@ -99,3 +110,20 @@ def measure_candidates(job: RankJob, columns: ColumnSource, features: NDArray[np
     shared = [shared_constant(value, name) for value, name in ((job, "job"), (columns, "columns"))]
     groups = [numbers[first : first + CANDIDATES_PER_TASK] for first in range(0, len(numbers), CANDIDATES_PER_TASK)]
     return joined_candidates(compute([measure(*shared, group, how) for group in groups]))
+
+
+def sum_candidates(job: RankJob, columns: ColumnSource, features: NDArray[np.int64], rows_per_task: int) -> ScoreSums:
+    """(feature,) candidates that do not fit into memory -> sums of their standard scores, by ranges of samples."""
+    standardise, add_up = (
+        delayed(function, pure=False) for function in (redundancy_tasks.standardise, redundancy_tasks.sum_range)
+    )
+    shared = [shared_constant(value, name) for value, name in ((job, "job"), (columns, "columns"))]
+    blocks = dict.fromkeys(job.plan.block_of(feature).index for feature in features.tolist())
+    known = {
+        feature: how
+        for part in compute([standardise(*shared, index) for index in blocks])
+        for feature, how in part.items()
+    }
+    wanted = shared_constant({feature: known[feature] for feature in features.tolist()}, "candidates")
+    work = [add_up(*shared, wanted, samples) for samples in row_ranges(job.plan.size.n_samples, rows_per_task)]
+    return compute(merged(work, pool_tasks.merge_sums))[0]

@@ -6,35 +6,57 @@ difference of relevance and mean absolute correlation with the features that wer
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import sqrt
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.copula import SCORES_PER_UNIT, ScoreSums
+from fxdask.kernels.moments import UNIT, Moments, class_moments
+from fxdask.kernels.projection import ColumnValues
 
-__all__ = ["correlations_of", "scaled_relevance", "select_mrmr", "standard_scores"]
+__all__ = ["Standard", "correlations_of", "scaled_relevance", "select_mrmr", "standard_scores", "standards_of"]
 
 LARGEST_SCORE = 2**15 - 1
 
 
-def standard_scores(values: NDArray[np.float32]) -> NDArray[np.int16]:
-    """(feature, sample) values, NaN where one is missing -> (feature, sample) deviations from the mean.
+@dataclass(frozen=True)
+class Standard:
+    """Mean and standard deviation of a feature."""
 
-    In standard deviations, rounded to 1/1024 of one and cut at 32, so that sums of products are exact in
-    any order. A missing value counts as the mean, and so does every value of a constant feature.
-    """
-    scores = np.zeros(values.shape, np.int16)
-    for row, of_row in zip(values, scores, strict=True):
-        wide = row.astype(np.float64)
-        is_present = ~np.isnan(wide)
-        present = wide[is_present]
-        if not len(present):
-            continue
-        present -= present.mean()
-        deviation = np.sqrt(np.square(present).mean())
-        if deviation > 0:
-            rounded = np.rint(SCORES_PER_UNIT * present / deviation)
-            of_row[is_present] = np.clip(rounded, -LARGEST_SCORE, LARGEST_SCORE)
-    return scores
+    mean: float
+    deviation: float
+
+    def scores(self, values: NDArray[np.float32]) -> NDArray[np.int16]:
+        """(sample,) values, NaN where one is missing -> (sample,) deviations from the mean.
+
+        In standard deviations, rounded to 1/1024 of one and cut at 32, so that sums of products are exact in
+        any order. A missing value counts as the mean, and so does every value of a constant feature.
+        """
+        if not self.deviation > 0:
+            return np.zeros(len(values), np.int16)
+        rounded = np.rint(SCORES_PER_UNIT * (values.astype(np.float64) - self.mean) / self.deviation)
+        rounded[np.isnan(rounded)] = 0
+        return np.clip(rounded, -LARGEST_SCORE, LARGEST_SCORE).astype(np.int16)
+
+
+def standards_of(moments: Moments) -> list[Standard]:
+    """Moments of all samples -> (feature,) mean and deviation, from exact sums; 0 where there is no value."""
+    found = []
+    for n, total, square in zip(
+        *(of_class.sum(axis=0).tolist() for of_class in (moments.counts, moments.sums, moments.squares)), strict=True
+    ):
+        # Python rounds a quotient of two integers once, however long they are.
+        mean = total / (n << UNIT) if n else 0.0
+        found.append(Standard(mean, sqrt((n * square - total**2) / (n**2 << 2 * UNIT)) if n else 0.0))
+    return found
+
+
+def standard_scores(values: NDArray[np.float32]) -> NDArray[np.int16]:
+    """(feature, sample) values, NaN where one is missing -> (feature, sample) standard scores."""
+    standards = standards_of(class_moments(ColumnValues(values, [[slice(0, values.shape[1])]])))
+    return np.stack([standard.scores(row) for standard, row in zip(standards, values, strict=True)])
 
 
 def correlations_of(sums: ScoreSums, n_samples: int) -> NDArray[np.float64]:

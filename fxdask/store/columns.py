@@ -13,7 +13,7 @@ from fxdask.store.model import ModelStore
 from fxdask.store.parquet import ParquetAddress, column_pieces
 from fxdask.store.ranking import RankingStore
 
-__all__ = ["ColumnSource", "StagedCodes", "StagedColumns", "read_columns"]
+__all__ = ["ColumnSource", "StagedCodes", "StagedColumns", "read_columns", "read_part"]
 
 ROWS_PER_PIECE = 2**14
 
@@ -64,3 +64,11 @@ def read_columns(source: ColumnSource, start: int, stop: int) -> Iterator[tuple[
     else:
         for first, last in row_ranges(len(source), ROWS_PER_PIECE):
             yield first, source[first:last, start:stop].T
+
+
+def read_part(source: NDArray | StagedColumns, start: int, stop: int, samples: tuple[int, int]) -> NDArray:
+    """(feature, sample) values of the features from ``start`` to ``stop`` at the samples of one range."""
+    first, last = samples
+    if isinstance(source, StagedColumns):
+        return RankingStore.open(source.url, finished=False).read_staged(start, stop, first, last)
+    return source[first:last, start:stop].T

@@ -42,7 +42,7 @@ from fxdask.tasks.cache import job_cache
 from fxdask.tasks.rank import RankJob, check_finite, check_length, ranges_of_counts
 from fxdask.tasks.telemetry import TaskCounters
 
-__all__ = ["CountedBlock"]
+__all__ = ["CountedBlock", "narrowed"]
 
 ReadValues = Callable[[], Iterator[ColumnValues]]
 
@@ -146,6 +146,14 @@ class CountedBlock:
 # Reading
 
 
+def narrowed(raw: NDArray, dtype: str, centring: Centring | None) -> NDArray[np.float32]:
+    """(sample,) raw values of a feature, type of the samples -> (sample,) float32 values."""
+    values = raw.astype(gathered_type(np.dtype(dtype)))
+    if centring is not None:
+        values = centring.apply(values)
+    return values.astype(np.float32, copy=False)
+
+
 class _Reader:
     """Reads the columns of a block from the beginning, some samples at a time, ordered by class."""
 
@@ -199,16 +207,13 @@ class _Reader:
     def coded(self, feature: int, centring: Centring | None) -> Iterator[tuple[NDArray[np.float32], NDArray]]:
         """One feature of the block -> (sample,) its values and class codes, some samples at a time."""
         job, block, done = self._job, self._block, 0
-        dtype, in_memory = gathered_type(np.dtype(job.dtype)), isinstance(self._columns, np.ndarray)
+        in_memory = isinstance(self._columns, np.ndarray)
         self._counters.passes += 1
         for first, piece in read_columns(self._columns, block.start, block.stop):
             codes = job.codes[first : first + piece.shape[1]]
             self._counters.bytes_read += 0 if in_memory else piece.nbytes
             for low, high in row_ranges(piece.shape[1], VALUES_PER_COUNT):
-                values = piece[feature, low:high].astype(dtype)
-                if centring is not None:
-                    values = centring.apply(values)
-                yield values.astype(np.float32, copy=False), codes[low:high]
+                yield narrowed(piece[feature, low:high], job.dtype, centring), codes[low:high]
             done += piece.shape[1]
             del piece  # before the next one is read
         check_length(job, done)

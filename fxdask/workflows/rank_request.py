@@ -129,7 +129,8 @@ def _unplanned(settings: RankSettings, data: TrainingData, options: RankOptions)
         seed=settings.seed,
         omits_missing=settings.missing == "omit",
     )
-    whole = (f"redundancy={options.redundancy.how!r}",) if options.redundancy is not None else ()
+    is_joint = options.redundancy is not None and options.redundancy.how == "joint"
+    whole = ("redundancy='joint'",) if is_joint else ()
     return job, replace(size, sorts_columns=job.sorts_columns, sorting=job.sorting_criteria, whole=whole)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError, MemoryPlanError
-from fxdask.execution.rank import measure_candidates
+from fxdask.execution.rank import measure_candidates, sum_candidates
 from fxdask.kernels.copula import score_sums, shrunk_correlation
 from fxdask.kernels.joint_selection import Pool, factor_bytes, select_jointly
 from fxdask.kernels.redundancy import correlations_of, scaled_relevance, select_mrmr
@@ -26,6 +26,8 @@ REDUNDANCIES = ("mrmr", "joint")
 CANDIDATES_PER_FEATURE = 10
 FEWEST_CANDIDATES = 100
 MOST_CANDIDATES = 2000
+SCORES_PER_TASK = 2**22
+WIDENED_BYTES = 32  # per raw value, while it becomes a score
 
 
 @dataclass(frozen=True)
@@ -76,12 +78,22 @@ def choose_features(
     if not len(pool):
         return pool
     _check_memory(wanted, len(pool), job, resources)
-    found = measure_candidates(job, columns, pool, wanted.how)
-    with one_blas_thread():  # so that the last bits do not depend on the number of cores
-        if wanted.how == "mrmr":
-            correlation = correlations_of(score_sums(found.scores), found.scores.shape[1])
-            return pool[select_mrmr(scaled_relevance(scores[pool]), correlation, wanted.n_features)]
-        return pool[_jointly(found, job, wanted.n_features)]
+    if wanted.how == "joint":
+        found = measure_candidates(job, columns, pool, wanted.how)
+        with one_blas_thread():  # so that the last bits do not depend on the number of cores
+            return pool[_jointly(found, job, wanted.n_features)]
+    if job.plan.is_counted:
+        sums = sum_candidates(job, columns, pool, _rows_per_task(job, len(pool)))
+    else:
+        with one_blas_thread():
+            sums = score_sums(measure_candidates(job, columns, pool, wanted.how).scores)
+    correlation = correlations_of(sums, len(job.codes))
+    return pool[select_mrmr(scaled_relevance(scores[pool]), correlation, wanted.n_features)]
+
+
+def _rows_per_task(job: RankJob, n_candidates: int) -> int:
+    """Samples at which one task adds up the candidates' scores: those of one range of the copies, if there are any."""
+    return job.plan.rows_per_range or max(1, SCORES_PER_TASK // n_candidates)
 
 
 def _jointly(found: Candidates, job: RankJob, n_features: int) -> NDArray[np.intp]:
@@ -102,15 +114,22 @@ def _jointly(found: Candidates, job: RankJob, n_features: int) -> NDArray[np.int
 
 
 def _check_memory(wanted: Redundancy, n_candidates: int, job: RankJob, resources: Resources) -> None:
-    """Refuse candidates whose values do not fit into the caller's memory."""
+    """Refuse candidates whose values do not fit into the caller's memory, or whose sums do not fit into a task's."""
     n_classes = job.n_classes if wanted.how == "joint" else 1
-    n_samples = len(job.codes)
-    needed = 2 * 2 * n_candidates * n_samples + 3 * 8 * n_classes * n_candidates**2
-    needed += factor_bytes(n_classes, n_candidates, min(wanted.n_features, n_candidates))
-    allowed = resources.per_task * resources.threads
-    if resources.with_caller and needed > allowed:
+    n_samples, matrices = len(job.codes), 3 * 8 * n_classes * n_candidates**2
+    if job.plan.is_counted:
+        rows = min(n_samples, _rows_per_task(job, n_candidates))
+        piece = rows * min(n_candidates, job.plan.features_per_block) * (job.plan.size.itemsize + WIDENED_BYTES)
+        needed, allowed, who = 2 * n_candidates * rows + piece + matrices, resources.per_task, "a task"
+    else:
+        needed = 2 * 2 * n_candidates * n_samples + matrices
+        needed += factor_bytes(n_classes, n_candidates, min(wanted.n_features, n_candidates))
+        allowed, who = resources.per_task * resources.threads, "this process"
+        if not resources.with_caller:
+            return
+    if needed > allowed:
         raise MemoryPlanError(
             f"a selection without redundancy among {n_candidates:,} candidates and {n_samples:,} samples needs "
-            f"{format_bytes(needed)} but this process may use {format_bytes(max(0, allowed))}; "
+            f"{format_bytes(needed)} but {who} may use {format_bytes(max(0, allowed))}; "
             "reduce pool_size or k, or raise memory_limit"
         )

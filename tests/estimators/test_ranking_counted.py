@@ -153,10 +153,29 @@ def test_sorted_values_need_memory_for_one_part(long_columns, monkeypatch):
         fxdask.rank_features(X, y, ["fisher", "mutual_information"])
 
 
-def test_redundancy_is_refused_by_name(long_columns, counted):
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_mrmr_chooses_what_it_chooses_in_memory(long_columns, counted, dtype, tmp_path, monkeypatch):
+    """From an array by ranges of its rows, and from copies by ranges of these."""
     X, y = long_columns
-    with pytest.raises(MemoryPlanError, match="^redundancy='mrmr' needs all 60,000 values of a feature in memory"):
-        fxdask.FilterSelector("fisher", k=2, redundancy="mrmr").fit(X, y)
+    rng = np.random.default_rng(5)
+    X = np.concatenate([X, X + rng.standard_normal(X.shape), rng.standard_normal(X.shape) + y[:, None] / 9], axis=1)
+    X = X.astype(dtype)
+    X[::7, 1] = np.nan
+    options = {"k": 6, "redundancy": "mrmr", "missing": "omit"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rank_plan, "CRITERION_BYTES", 40)
+        expected = fxdask.FilterSelector("pearson", **options).fit(X, y)
+    zarr.save_array(tmp_path / "x.zarr", X)
+    monkeypatch.setattr(workflow, "SMALL", 0)
+    for source in (X, str(tmp_path / "x.zarr")):
+        found = fxdask.FilterSelector("pearson", **options).fit(source, y)
+        assert found.selected_.tolist() == expected.selected_.tolist()
+
+
+def test_joint_selection_is_refused_by_name(long_columns, counted):
+    X, y = long_columns
+    with pytest.raises(MemoryPlanError, match="^redundancy='joint' needs all 60,000 values of a feature in memory"):
+        fxdask.FilterSelector("fisher", k=2, redundancy="joint").fit(X, y)
 
 
 def test_a_ranking_goes_on_with_more_memory(long_columns, tmp_path, monkeypatch):

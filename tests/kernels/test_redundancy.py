@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fxdask.kernels.copula import score_sums
-from fxdask.kernels.redundancy import correlations_of, scaled_relevance, select_mrmr, standard_scores
+from fxdask.kernels.moments import class_moments, merge_moments
+from fxdask.kernels.projection import ColumnValues
+from fxdask.kernels.redundancy import correlations_of, scaled_relevance, select_mrmr, standard_scores, standards_of
 
 
 @given(seed=st.integers(0, 9999), n_features=st.integers(1, 6), n_samples=st.integers(3, 40))
@@ -32,6 +34,19 @@ def test_missing_and_constant_values_have_no_correlation():
 def test_relevance_is_scaled_by_the_largest_finite_score():
     assert scaled_relevance(np.array([2.0, 4.0, -1.0, np.inf, -np.inf])).tolist() == [0.5, 1, 0, 1, 0]
     assert scaled_relevance(np.array([-1.0, -np.inf])).tolist() == [0, 0]
+
+
+@given(seed=st.integers(0, 9999), n_samples=st.integers(2, 40), share=st.sampled_from([0.0, 0.3]))
+def test_scores_do_not_depend_on_how_samples_are_split(seed, n_samples, share):
+    rng = np.random.default_rng(seed)
+    values = (rng.standard_normal((3, n_samples)) * 10.0 ** rng.integers(-20, 20, (3, 1))).astype(np.float32)
+    values[rng.random(values.shape) < share] = np.nan
+    cut = int(rng.integers(1, n_samples))
+    parts = [values[:, :cut], values[:, cut:]]
+    moments = [class_moments(ColumnValues(part, [[slice(0, part.shape[1])]])) for part in parts]
+    standards = standards_of(merge_moments(moments))
+    scores = [[one.scores(row) for one, row in zip(standards, part, strict=True)] for part in parts]
+    assert np.array_equal(np.concatenate(scores, axis=1), standard_scores(values))
 
 
 def test_sums_do_not_depend_on_how_samples_are_split():
