@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 from dask.callbacks import Callback
@@ -20,13 +20,17 @@ from distributed import Client, KilledWorker, Scheduler, as_completed
 from fxdask.errors import ClusterError
 from fxdask.execution.client import active_client, is_inside_task
 
-__all__ = ["Progress", "compute", "compute_with_retries"]
+__all__ = ["Progress", "compute", "compute_collection", "compute_with_retries"]
 
 log = logging.getLogger(__name__)
 
+MOST_ROUNDS = 5
+"""How often the work of a stage that stores nothing is sent, if workers die."""
 SECONDS_TO_STOP = 60
 SECONDS_BETWEEN_KEEPALIVES = 5
 SECONDS_TO_STOP_KEEPALIVE = 1
+
+T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
 """A function that is called with (tasks done, total tasks) after each task."""
@@ -42,12 +46,26 @@ def compute(
     """Run the work and return its results in order.
 
     ``progress`` counts the ``watched`` tasks, by default the work itself. ``local`` work runs in this
-    process even if a cluster is connected, because its data is in the memory of this process.
+    process even if a cluster is connected, because its data is in the memory of this process. After
+    lost workers all of the work is sent again, a few times: it is short, and stores nothing.
     """
-    try:
-        return _compute(work, progress, watched, local=local)
-    except KilledWorker as error:
-        raise _workers_died(error) from error
+    return _in_rounds(lambda: _compute(work, progress, watched, local=local))
+
+
+def compute_collection(collection: Any) -> Any:
+    """The value of a Dask array or another collection; its tasks are sent again after lost workers."""
+    return _in_rounds(lambda: dask.compute(collection)[0])
+
+
+def _in_rounds(run: Callable[[], T]) -> T:
+    for left in reversed(range(MOST_ROUNDS)):
+        try:
+            return run()
+        except KilledWorker as error:
+            if not left:
+                raise _workers_died(error) from error
+            log.warning("workers were lost; the work of this stage is sent again, at most %d times more", left)
+    raise AssertionError("the last round returns or raises")
 
 
 def _workers_died(error: KilledWorker) -> ClusterError:
@@ -183,7 +201,7 @@ class _Counting(Callback):
 
 def compute_with_retries(
     make_work: Callable[[], tuple[Sequence[Any], Sequence[Delayed]]],
-    n_done: Callable[[], int],
+    n_done: Callable[[], int] | None,
     progress: Progress | None = None,
     *,
     local: bool = False,
@@ -192,7 +210,15 @@ def compute_with_retries(
 
     Dask gives up a task after several workers died while they ran it, even if another task was the
     cause. A retry sends all tasks again; those whose result is already stored cost almost nothing.
+    Without a store, ``n_done`` is None, and a few retries are all.
     """
+    if n_done is None:
+
+        def run() -> list[Any]:
+            work, watched = make_work()
+            return _compute(work, progress, watched, local=local)
+
+        return _in_rounds(run)
     before = n_done()
     while True:
         work, watched = make_work()
