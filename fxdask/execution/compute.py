@@ -1,13 +1,11 @@
-"""Running graphs on the active cluster or on local threads: progress, keepalives, retries after lost workers."""
+"""Running graphs on the active cluster or on local threads: progress, retries after lost workers."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import dask
@@ -15,7 +13,7 @@ from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.system import CPU_COUNT
 from dask.threaded import get as get_on_threads
-from distributed import Client, KilledWorker, Scheduler, as_completed
+from distributed import Client, KilledWorker, as_completed
 
 from fxdask.errors import ClusterError
 from fxdask.execution.client import active_client, is_inside_task
@@ -27,8 +25,6 @@ log = logging.getLogger(__name__)
 MOST_ROUNDS = 5
 """How often the work of a stage that stores nothing is sent, if workers die."""
 SECONDS_TO_STOP = 60
-SECONDS_BETWEEN_KEEPALIVES = 5
-SECONDS_TO_STOP_KEEPALIVE = 1
 
 T = TypeVar("T")
 
@@ -113,13 +109,13 @@ def _compute_on(
     futures = client.compute([*watched, *work], optimize_graph=False)
     watched_futures, work_futures = futures[: len(watched)], futures[len(watched) :]
     try:
-        with _keepalive(client):
-            for done, future in enumerate(as_completed(watched_futures), start=1):
-                if future.status == "error":
-                    future.result()
-                if progress:
-                    progress(done, len(watched))
-            return client.gather(work_futures)
+        # A worker that loses its connection is noticed after half a minute: Dask has TCP send keepalives.
+        for done, future in enumerate(as_completed(watched_futures), start=1):
+            if future.status == "error":
+                future.result()
+            if progress:
+                progress(done, len(watched))
+        return client.gather(work_futures)
     except BaseException:
         keys = {future.key for future in futures}
         # Futures are released, not cancelled: cancelling would also stop tasks that other futures depend on.
@@ -133,42 +129,6 @@ def _compute_on(
                 "make the same call again when it does, to resume"
             ) from lost
         raise
-
-
-@contextmanager
-def _keepalive(client: Client) -> Iterator[None]:
-    """Let the scheduler send an empty message to every worker every few seconds.
-
-    The scheduler gives up a connection only when a message stays unanswered, for 30 s by default. During
-    long tasks it sends none, so without keepalives it would not notice that a worker is disconnected.
-    """
-    stopped = threading.Event()
-
-    def send_repeatedly() -> None:
-        while not stopped.wait(SECONDS_BETWEEN_KEEPALIVES):
-            try:
-                client.run_on_scheduler(_send_keepalive())
-            # Keepalives are optional: some schedulers forbid them, and a lost scheduler fails the results anyway.
-            except Exception as error:
-                log.debug("the scheduler sent no keepalives: %s", error)
-
-    thread = threading.Thread(target=send_repeatedly, name="fxdask-keepalive", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join(SECONDS_TO_STOP_KEEPALIVE)
-
-
-def _send_keepalive() -> Callable[[Scheduler], None]:
-    """A function that sends all workers a message; as an inner function it is pickled by value, without fxdask."""
-
-    def send_keepalive(dask_scheduler: Scheduler) -> None:
-        for address in list(dask_scheduler.workers):
-            dask_scheduler.worker_send(address, {"op": "free-keys", "keys": [], "stimulus_id": "fxdask-keepalive"})
-
-    return send_keepalive
 
 
 def _wait_until_idle(client: Client, keys: set[Any]) -> None:
