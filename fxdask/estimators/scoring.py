@@ -61,8 +61,8 @@ def batch_score(  # noqa: PLR0913 - the public call
     X : array, DataFrame, Dask array or DataFrame, Zarr array, or path of a Zarr array, a .npy file or Parquet
         If the model knows its features by name, these columns are taken from Parquet.
     out : path or URL
-        Must not exist yet, unless ``overwrite`` is set and it holds earlier scores. On a disk they
-        are kept until the new scores are complete; in an object store they are deleted first.
+        Must not exist yet, unless ``overwrite`` is set and it holds earlier scores. They are kept until
+        the new scores are complete.
     y : labels, optional
         True labels; they give the accuracy and the confusion matrix. If X is a DataFrame or Parquet, y may be
         the name of its column.

@@ -1,32 +1,32 @@
-"""Running graphs on the active cluster or on local threads: progress, keepalives, retries after lost workers."""
+"""Running graphs on the active cluster or on local threads: progress, retries after lost workers."""
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.system import CPU_COUNT
 from dask.threaded import get as get_on_threads
-from distributed import Client, KilledWorker, Scheduler, as_completed
+from distributed import Client, KilledWorker, as_completed
 
 from fxdask.errors import ClusterError
 from fxdask.execution.client import active_client, is_inside_task
 
-__all__ = ["Progress", "compute", "compute_with_retries"]
+__all__ = ["Progress", "compute", "compute_collection", "compute_with_retries"]
 
 log = logging.getLogger(__name__)
 
+MOST_ROUNDS = 5
+"""How often the work of a stage that stores nothing is sent, if workers die."""
 SECONDS_TO_STOP = 60
-SECONDS_BETWEEN_KEEPALIVES = 5
-SECONDS_TO_STOP_KEEPALIVE = 1
+
+T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
 """A function that is called with (tasks done, total tasks) after each task."""
@@ -42,12 +42,26 @@ def compute(
     """Run the work and return its results in order.
 
     ``progress`` counts the ``watched`` tasks, by default the work itself. ``local`` work runs in this
-    process even if a cluster is connected, because its data is in the memory of this process.
+    process even if a cluster is connected, because its data is in the memory of this process. After
+    lost workers all of the work is sent again, a few times: it is short, and stores nothing.
     """
-    try:
-        return _compute(work, progress, watched, local=local)
-    except KilledWorker as error:
-        raise _workers_died(error) from error
+    return _in_rounds(lambda: _compute(work, progress, watched, local=local))
+
+
+def compute_collection(collection: Any) -> Any:
+    """The value of a Dask array or another collection; its tasks are sent again after lost workers."""
+    return _in_rounds(lambda: dask.compute(collection)[0])
+
+
+def _in_rounds(run: Callable[[], T]) -> T:
+    for left in reversed(range(MOST_ROUNDS)):
+        try:
+            return run()
+        except KilledWorker as error:
+            if not left:
+                raise _workers_died(error) from error
+            log.warning("workers were lost; the work of this stage is sent again, at most %d times more", left)
+    raise AssertionError("the last round returns or raises")
 
 
 def _workers_died(error: KilledWorker) -> ClusterError:
@@ -95,13 +109,13 @@ def _compute_on(
     futures = client.compute([*watched, *work], optimize_graph=False)
     watched_futures, work_futures = futures[: len(watched)], futures[len(watched) :]
     try:
-        with _keepalive(client):
-            for done, future in enumerate(as_completed(watched_futures), start=1):
-                if future.status == "error":
-                    future.result()
-                if progress:
-                    progress(done, len(watched))
-            return client.gather(work_futures)
+        # A worker that loses its connection is noticed after half a minute: Dask has TCP send keepalives.
+        for done, future in enumerate(as_completed(watched_futures), start=1):
+            if future.status == "error":
+                future.result()
+            if progress:
+                progress(done, len(watched))
+        return client.gather(work_futures)
     except BaseException:
         keys = {future.key for future in futures}
         # Futures are released, not cancelled: cancelling would also stop tasks that other futures depend on.
@@ -115,42 +129,6 @@ def _compute_on(
                 "make the same call again when it does, to resume"
             ) from lost
         raise
-
-
-@contextmanager
-def _keepalive(client: Client) -> Iterator[None]:
-    """Let the scheduler send an empty message to every worker every few seconds.
-
-    The scheduler gives up a connection only when a message stays unanswered, for 30 s by default. During
-    long tasks it sends none, so without keepalives it would not notice that a worker is disconnected.
-    """
-    stopped = threading.Event()
-
-    def send_repeatedly() -> None:
-        while not stopped.wait(SECONDS_BETWEEN_KEEPALIVES):
-            try:
-                client.run_on_scheduler(_send_keepalive())
-            # Keepalives are optional: some schedulers forbid them, and a lost scheduler fails the results anyway.
-            except Exception as error:
-                log.debug("the scheduler sent no keepalives: %s", error)
-
-    thread = threading.Thread(target=send_repeatedly, name="fxdask-keepalive", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join(SECONDS_TO_STOP_KEEPALIVE)
-
-
-def _send_keepalive() -> Callable[[Scheduler], None]:
-    """A function that sends all workers a message; as an inner function it is pickled by value, without fxdask."""
-
-    def send_keepalive(dask_scheduler: Scheduler) -> None:
-        for address in list(dask_scheduler.workers):
-            dask_scheduler.worker_send(address, {"op": "free-keys", "keys": [], "stimulus_id": "fxdask-keepalive"})
-
-    return send_keepalive
 
 
 def _wait_until_idle(client: Client, keys: set[Any]) -> None:
@@ -183,7 +161,7 @@ class _Counting(Callback):
 
 def compute_with_retries(
     make_work: Callable[[], tuple[Sequence[Any], Sequence[Delayed]]],
-    n_done: Callable[[], int],
+    n_done: Callable[[], int] | None,
     progress: Progress | None = None,
     *,
     local: bool = False,
@@ -192,7 +170,15 @@ def compute_with_retries(
 
     Dask gives up a task after several workers died while they ran it, even if another task was the
     cause. A retry sends all tasks again; those whose result is already stored cost almost nothing.
+    Without a store, ``n_done`` is None, and a few retries are all.
     """
+    if n_done is None:
+
+        def run() -> list[Any]:
+            work, watched = make_work()
+            return _compute(work, progress, watched, local=local)
+
+        return _in_rounds(run)
     before = n_done()
     while True:
         work, watched = make_work()

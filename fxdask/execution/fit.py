@@ -34,7 +34,8 @@ def fit_blocks(
         return merged(all_blocks, tasks.merge_fit_summaries), all_blocks
 
     store = open_store(job)
-    return compute_with_retries(blocks, lambda: int(store.blocks_done().sum()) if store else 0, progress)[0]
+    n_done = (lambda: int(store.blocks_done().sum())) if store else None
+    return compute_with_retries(blocks, n_done, progress)[0]
 
 
 def project_selected(

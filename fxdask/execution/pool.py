@@ -32,7 +32,7 @@ def measure_pool(job: PoolJob, samples: SamplesHandle, progress: Progress | None
         return work, work
 
     store = open_pool(job)
-    parts = compute_with_retries(blocks, store.n_done if store else lambda: 0, progress)
+    parts = compute_with_retries(blocks, store.n_done if store else None, progress)
     return PoolPart(
         np.concatenate([part.location for part in parts], axis=1),
         np.concatenate([part.spread for part in parts], axis=1),

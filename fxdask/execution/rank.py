@@ -78,7 +78,7 @@ def rank_blocks(job: RankJob, columns: ColumnSource, progress: Progress | None =
         return merged(all_blocks, tasks.merge_parts), all_blocks
 
     store = open_ranking(job)
-    return compute_with_retries(blocks, store.n_done if store else lambda: 0, progress)[0]
+    return compute_with_retries(blocks, store.n_done if store else None, progress)[0]
 
 
 def find_neighbours(

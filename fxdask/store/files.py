@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError
-from fxdask.store.paths import is_local
+from fxdask.store.paths import files_at, is_local
 
-__all__ = ["array_file", "check_file_path", "write_atomically"]
+__all__ = ["array_file", "check_file_path", "copy_objects", "write_atomically"]
 
 
 def check_file_path(path: str | Path, what: str) -> None:
@@ -57,3 +57,13 @@ def array_file(path: Path, shape: tuple[int, ...]) -> Iterator[NDArray[np.float6
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def copy_objects(source: str, target: str, last: Sequence[str]) -> None:
+    """Copy all objects below a URL of an object store to another URL, on the server; some names last, in this order."""
+    files, root = files_at(source)
+    _, goal = files_at(target)
+    names = [name.removeprefix(f"{root}/") for name in files.find(root)]
+    for group in ([name for name in names if name not in last], *([name] for name in last if name in names)):
+        if group:
+            files.copy([f"{root}/{name}" for name in group], [f"{goal}/{name}" for name in group])

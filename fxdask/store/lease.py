@@ -31,7 +31,7 @@ from fxdask.store.layout import EARLIER_MANIFEST, MANIFEST
 from fxdask.store.paths import files_at, is_local, is_partial, sibling_url
 from fxdask.store.retry import retried, writing
 
-__all__ = ["Lease", "exclusive_lease"]
+__all__ = ["LAST_FILES", "Lease", "exclusive_lease"]
 
 log = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ __all__ = [
     "checked_store_url",
     "file_version",
     "files_at",
+    "hidden_url",
     "is_local",
     "is_partial",
     "object_store",
     "sibling_url",
     "store_url",
     "why_unreachable",
-    "working_url",
     "zarr_location",
 ]
 
@@ -138,9 +138,6 @@ def sibling_url(url: str, word: str) -> str:
     return f"{folder}{slash}.{name}.{word}"
 
 
-def working_url(url: str, token: str) -> str:
-    """The path to work at until the store is finished: a hidden folder beside ``url`` with the token in its name.
-
-    Object stores cannot rename, so there the work is done at ``url`` itself.
-    """
-    return sibling_url(url, f"next-{token}") if is_local(url) else url
+def hidden_url(url: str, token: str) -> str:
+    """Where a store is written that replaces another one: a hidden name beside ``url`` with the token in it."""
+    return sibling_url(url, f"next-{token}")

@@ -4,7 +4,8 @@ A job holds the lease of its final path. A model is written at that path itself,
 interrupted fit is visible there. If it replaces a finished model, it is written in a hidden folder
 beside that path, and the earlier model stays until the new one is finished. Scores are always
 written in such a folder. The name of the folder contains the digest of the job, so that only an
-equal call finds it. Object stores cannot rename, so there every job writes at the final path.
+equal call finds it. Object stores cannot rename: there a job writes at the final path unless it
+replaces a finished store, and then the finished objects are copied, which the server does.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from fxdask.errors import FxdaskError, StoreExistsError, StoreFormatError
-from fxdask.store.group import peek_header, refuse_foreign_files, remove_group, replace_store
+from fxdask.store.files import copy_objects
+from fxdask.store.group import begin_group, peek_header, refuse_foreign_files, remove_group, replace_store
 from fxdask.store.layout import ARRAY_NAMES
-from fxdask.store.lease import Lease
-from fxdask.store.paths import is_local, working_url
+from fxdask.store.lease import LAST_FILES, Lease
+from fxdask.store.paths import hidden_url, is_local
+from fxdask.store.retry import writing
 from fxdask.store.score_table import KIND, peek_table, refuse_foreign_files_of_table, remove_table
 
 __all__ = ["Transaction", "unfinished_beside"]
@@ -72,10 +75,9 @@ class Transaction:
         if overwrite and header is not None and replaceable:
             refuse_foreign_files(url, ARRAY_NAMES[kind])
         if overwrite and replaceable:
-            hidden = working_url(url, job[:16])
-            if hidden == url:
-                # Object stores have no hidden folder, so the earlier store is removed first.
-                header = header if header is not None and header.get("job") == job else None
+            hidden = hidden_url(url, job[:16])
+            if not is_local(url) and header is not None and not header["finished"]:
+                header = header if header.get("job") == job else None
             elif header is not None or peek_header(hidden) is not None:
                 url, header = hidden, peek_header(hidden)
         return cls(lease=lease, kind=kind, url=url, header=header, overwrite=overwrite)
@@ -91,7 +93,9 @@ class Transaction:
             if header is not None and header["finished"] and (header["kind"], header.get("job")) == (kind, job):
                 return cls(lease=lease, kind=kind, url=lease.url, header=header, overwrite=False)
         _refuse_existing(lease.url, kind, overwrite=overwrite)
-        url = working_url(lease.url, job[:16])
+        url = hidden_url(lease.url, job[:16])
+        if not is_local(url) and not (overwrite and _is_finished(lease.url, url, kind)):
+            url = lease.url
         return cls(lease=lease, kind=kind, url=url, header=_resumable_header(url, kind, job), overwrite=overwrite)
 
     @property
@@ -108,7 +112,21 @@ class Transaction:
         self.lease.check_held()
         if self.url != self.lease.url:
             self._refuse_new_store()
+            if not is_local(self.url):
+                self._copy_objects()
+                return
         replace_store(self.url, self.lease.url)
+
+    def _copy_objects(self) -> None:
+        """Replace the earlier store of an object store; if that is interrupted, an equal call does it again."""
+        final, kind = self.lease.url, self.kind
+        with writing(final):
+            if kind == KIND:
+                remove_table(final)
+            else:
+                begin_group(final, kind, ARRAY_NAMES[kind])
+            copy_objects(self.url, final, last=("zarr.json", *LAST_FILES))
+            STORE_KINDS[kind].remove(self.url)
 
     def _refuse_new_store(self) -> None:
         """Refuse to replace a store that another program wrote to the final path meanwhile."""
@@ -131,9 +149,15 @@ def unfinished_beside(url: str) -> list[str]:
     """The hidden folders in which interrupted calls wrote a store that belongs at this path, the newest first."""
     if not is_local(url):
         return []
-    final = Path(working_url(url, ""))
+    final = Path(hidden_url(url, ""))
     found = [folder for folder in final.parent.glob(f"{escape(final.name)}*") if folder.is_dir()]
     return [str(folder) for folder in sorted(found, key=lambda folder: folder.stat().st_mtime, reverse=True)]
+
+
+def _is_finished(final: str, hidden: str, kind: str) -> bool:
+    """Whether there is a finished store to replace, or one that only has to be moved."""
+    headers = map(STORE_KINDS[kind].peek_header, (final, hidden))
+    return any(header is not None and header["finished"] for header in headers)
 
 
 def _resumable_header(url: str, kind: str, job: str) -> Mapping[str, Any] | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 from dask.array import Array as DaskArray
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from fxdask.errors import InvalidInputError
+from fxdask.execution.compute import compute_collection
 from fxdask.execution.frames import frame_as_array, is_dask_frame
 from fxdask.store.parquet import ParquetTable, TableColumn, read_column
 from fxdask.store.sources import (
@@ -197,7 +197,7 @@ def as_labels(y: Any, name: str = "y") -> NDArray:
     y = opened(y)
     if isinstance(y, DaskArray) or hasattr(y, "to_dask_array"):
         # Labels are computed at once, so unknown chunk sizes are allowed.
-        (y,) = dask.compute(y)
+        y = compute_collection(y)
     elif isinstance(y, ParquetTable):
         if len(y.names) != 1:
             raise InvalidInputError(f"{y.url} has {len(y.names)} columns; choose the one that holds the labels")

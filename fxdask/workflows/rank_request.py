@@ -6,11 +6,11 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import dask
 import numpy as np
 from dask.array import Array as DaskArray
 
 from fxdask.execution.client import active_client
+from fxdask.execution.compute import compute_collection
 from fxdask.execution.resources import measured_resources
 from fxdask.execution.scan import digest_samples
 from fxdask.kernels.features import gathered_type
@@ -144,7 +144,7 @@ def _small_in_memory(data: TrainingData, settings: RankSettings) -> TrainingData
     if isinstance(handle, np.ndarray) or samples.n_bytes > SMALL:
         return replace(data, samples=samples)
     if isinstance(handle, DaskArray):
-        (array,) = dask.compute(handle)
+        array = compute_collection(handle)
         array = as_declared(array, (samples.n_samples, samples.n_features), samples.dtype.str)
     else:
         array = read_all(handle)

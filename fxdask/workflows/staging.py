@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import dask
 import numpy as np
 from dask.array import Array as DaskArray
 from numpy.typing import NDArray
 
 from fxdask.execution.client import active_client
+from fxdask.execution.compute import compute_collection
 from fxdask.execution.graphs import SamplesHandle, broadcast
 from fxdask.execution.scan import probe_samples, stage_samples
 from fxdask.kernels.brackets import probe_indices
@@ -73,7 +73,7 @@ def probe_for_streaming(
 def in_memory_without_store(samples: Samples, store: str | None) -> Samples:
     """Load a Dask array into memory if there is no store to stage it in."""
     if store is None and isinstance(samples.handle, DaskArray):
-        (array,) = dask.compute(samples.handle)
+        array = compute_collection(samples.handle)
         array = as_declared(array, (samples.n_samples, samples.n_features), samples.dtype.str)
         return replace(samples, handle=np.ascontiguousarray(array))
     return samples

@@ -14,14 +14,12 @@ import numpy as np
 import pytest
 import zarr
 from command_line import run_here
-from dask.delayed import delayed
 from distributed import Client, LocalCluster
 from small import chunk_files
 
 import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import ClusterError, InvalidInputError
-from fxdask.execution import compute as compute_module
 from fxdask.execution import connection, importance, resources
 from fxdask.execution.connection import connected
 from fxdask.kernels.scorer import forget_received
@@ -331,17 +329,3 @@ def test_an_address_without_a_scheduler_is_refused(monkeypatch):
     monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", 1)
     with pytest.raises(ClusterError, match="no Dask scheduler answers at"), connected("tcp://127.0.0.1:1"):
         pass
-
-
-def test_workers_get_keepalives_during_a_computation(client, monkeypatch):
-    """A lost connection is noticed only after a message stays unanswered, so there must be messages."""
-
-    def keepalives(dask_worker):
-        return sum("fxdask-keepalive" in entry for entry in dask_worker.state.log)
-
-    monkeypatch.setattr(compute_module, "SECONDS_BETWEEN_KEEPALIVES", 0.1)
-    before = client.run(keepalives)
-    assert compute_module.compute([delayed(time.sleep, pure=False)(1)]) == [None]
-    after = client.run(keepalives)
-    assert len(after) == 2
-    assert all(after[worker] > before[worker] for worker in after)

@@ -16,7 +16,9 @@ from processes import run_python
 import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import ClusterError, StoreExistsError, StoreFormatError, StoreReadError, StoreWriteError
+from fxdask.execution import fit as fit_graphs
 from fxdask.planning import score_plan
+from fxdask.store import transaction
 from fxdask.store.lease import Holder, exclusive_lease
 from fxdask.store.scores import ScoreStore
 from fxdask.store.sources import ZarrAddress, source_of_zarr
@@ -177,6 +179,54 @@ def test_overwrite_replaces_models_but_no_other_files(bucket, data, plain):
     files().rm("bucket/folder/model.zarr/precious.txt")
     FisherNetworkClassifier(**fewer, store=store, overwrite=True).fit(X, y)
     assert fxdask.load(store).divergences_.shape == (2, 50)
+    assert not verify_store(store).damaged
+    assert [name for name in files().ls("bucket/folder", detail=False) if "/." in name] == []
+
+
+class InterruptedForTestError(Exception):
+    """Ends a job at a chosen place."""
+
+
+def interrupted(*_, **__):
+    raise InterruptedForTestError
+
+
+def test_an_earlier_model_stays_until_the_new_one_is_complete(bucket, data, plain, monkeypatch):
+    store, (X, y) = f"{bucket}/model.zarr", data[1:]
+    files().put(plain.store_, "bucket/folder/model.zarr", recursive=True)
+    other = FisherNetworkClassifier(**PLAIN | {"n_nodes": 50}, store=store, overwrite=True)
+    for module, name in ((fit_graphs, "fit_blocks"), (transaction, "begin_group")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, interrupted)
+            with pytest.raises(InterruptedForTestError):
+                other.fit(X, y)
+        assert np.array_equal(fxdask.load(store).divergences_, plain.divergences_)
+    # Interrupted while the new objects are copied: the same call copies them again, and computes nothing.
+    with monkeypatch.context() as patch:
+        patch.setattr(transaction, "copy_objects", interrupted)
+        with pytest.raises(InterruptedForTestError):
+            other.fit(X, y)
+    with monkeypatch.context() as patch:
+        patch.setattr(fit_graphs, "fit_blocks", interrupted)
+        other.fit(X, y)
+    assert fxdask.load(store).divergences_.shape == (2, 50)
+    assert not verify_store(store).damaged
+    assert [name for name in files().ls("bucket/folder", detail=False) if "/." in name] == []
+
+
+@pytest.mark.parametrize("name", ["scored.zarr", "scored.parquet"])
+def test_earlier_scores_stay_until_the_new_ones_are_complete(bucket, data, plain, monkeypatch, name):
+    out, X = f"{bucket}/{name}", data[1]
+    fxdask.batch_score(plain, X[:20], out)
+    before = contents(out)
+    with monkeypatch.context() as patch:
+        for step in ("begin_group", "remove_table"):
+            patch.setattr(transaction, step, interrupted)
+        with pytest.raises(InterruptedForTestError):
+            fxdask.batch_score(plain, X[:30], out, overwrite=True)
+    assert contents(out) == before
+    assert fxdask.batch_score(plain, X[:40], out, overwrite=True).n_samples == 40
+    assert contents(out) != before
 
 
 def test_a_lease_lets_one_call_work_at_a_time(bucket):
