@@ -4,6 +4,7 @@ import click
 
 from benchmarks.accuracy import accuracy
 from benchmarks.classes import classes
+from benchmarks.cluster import cluster
 from benchmarks.compare import compare
 from benchmarks.density import density
 from benchmarks.everything import everything
@@ -30,6 +31,7 @@ def benchmarks() -> None:
 
 benchmarks.add_command(accuracy)
 benchmarks.add_command(classes)
+benchmarks.add_command(cluster)
 benchmarks.add_command(compare)
 benchmarks.add_command(density)
 benchmarks.add_command(everything)

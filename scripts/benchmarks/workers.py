@@ -17,8 +17,8 @@ from fxdask.tasks.telemetry import peak_bytes, resident_bytes
 
 
 @contextmanager
-def workers(memory_limit: str, n_workers: int = 2) -> Iterator[Client]:
-    """A connected client of one scheduler and single-threaded workers, each under a nanny, on loopback."""
+def workers(memory_limit: str, n_workers: int = 2, *, nanny: bool = True) -> Iterator[Client]:
+    """A connected client of one scheduler and single-threaded workers on loopback, each under a nanny or alone."""
     dask = [sys.executable, "-m", "dask"]
     with tempfile.TemporaryDirectory(prefix="fxdask-bench-") as folder:
         scheduler_file = Path(folder) / "scheduler.json"
@@ -29,9 +29,10 @@ def workers(memory_limit: str, n_workers: int = 2) -> Iterator[Client]:
             while not (scheduler_file.exists() and scheduler_file.stat().st_size):
                 time.sleep(0.1)
             one = [*dask, "worker", *options, "--nthreads", "1", "--memory-limit", memory_limit]
+            one.append("--nanny" if nanny else "--no-nanny")
             processes += [subprocess.Popen(one, **quiet) for _ in range(n_workers)]
             with Client(scheduler_file=str(scheduler_file)) as client:
-                client.wait_for_workers(n_workers, timeout=60)
+                client.wait_for_workers(n_workers, timeout=60 + 10 * n_workers)
                 client.run(resident_bytes)
                 yield client
         finally:
