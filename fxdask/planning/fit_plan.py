@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from math import isqrt
 
-from fxdask.planning.machine import Resources
+from fxdask.planning.machine import COMPILER_BYTES, Resources
 from fxdask.planning.prediction import Prediction
 from fxdask.sizes import (
     BYTES_PER_SORTED_GROUP,
@@ -53,6 +53,7 @@ COUNTING_SCRATCH = 12 * MIB
 # The work of one value, in products of a weight and a feature: reading it and preparing it, sorting and counting it.
 READING_WORK, ORDERING_WORK = 40, 300
 TRANSFORM_WORK = 8  # of one value, for each doubling of the length of a transform
+FEWEST_VALUES_TO_COMPILE = 2**25  # fewer are sorted before numba is loaded
 MOST_IN_BRACKETS = 0.75  # share of a class's values; beyond it, keeping all is faster and needs little more memory
 
 
@@ -190,6 +191,15 @@ class FitPlan(FitSize):
     def is_streamed(self) -> bool:
         """Whether a task processes its values chunk by chunk, because those of all samples do not fit into memory."""
         return self.samples_per_chunk > 0
+
+    @property
+    def selects_values(self) -> bool:
+        """Whether order statistics are selected by compiled code: of many values, if there is memory for numba too."""
+        if self.is_streamed or self.n_nodes * self.n_samples < FEWEST_VALUES_TO_COMPILE:
+            return False
+        if self.resources is None:
+            return True
+        return (self.resources.per_task - self.task_bytes) * self.resources.threads >= COMPILER_BYTES
 
     @property
     def probe_counts(self) -> tuple[int, ...]:

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 from fxdask.sizes import MIB
 
-__all__ = ["SHARE_OF_LIMIT", "WORKER_BASELINE", "ClusterShape", "Resources"]
+__all__ = ["COMPILER_BYTES", "SHARE_OF_LIMIT", "WORKER_BASELINE", "ClusterShape", "Resources"]
 
 SHARE_OF_LIMIT = 0.6
 """Share of a process's memory limit that tasks may use; Dask starts to spill beyond it."""
 
 WORKER_BASELINE = 200 * MIB
 """Bytes of a worker that has loaded fxdask and has no task yet."""
+
+COMPILER_BYTES = 160 * MIB
+"""Bytes of numba, which structured projections and all criteria but Fisher's are compiled with."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from fxdask.kernels.moments import Moments, class_moments, merge_moments
 from fxdask.kernels.order_statistics import row_groups
 from fxdask.kernels.projection import ColumnValues
 from fxdask.kernels.sorted_columns import SortedColumns
-from fxdask.kernels.statistics import ClassStatistics, class_statistics, shrunk_spread
+from fxdask.kernels.statistics import ClassStatistics, class_statistics, selected_statistics, shrunk_spread
 from fxdask.sizes import BYTES_PER_SORTED_GROUP, row_ranges
 from fxdask.tasks.cache import job_cache
 from fxdask.tasks.columns import Columns
@@ -49,7 +49,10 @@ def measure_block(
     values, tolerance, scratch = columns.all_values(), columns.tolerance, job_cache(job).scratch
     if orders_values:
         return _scored_by_groups(job, values, tolerance, first, ascending)
-    statistics = _shrunk(job, class_statistics(values, tolerance, job.location, job.spread, scratch, ascending))
+    if ascending is None and job.plan.selects_values:
+        statistics = _shrunk(job, selected_statistics(values, tolerance, job.location, job.spread, scratch))
+    else:
+        statistics = _shrunk(job, class_statistics(values, tolerance, job.location, job.spread, scratch, ascending))
     moments = class_moments(values, scratch) if Need.MOMENTS in needs else None
     return MeasuredBlock(statistics, _scores(job, tolerance, statistics, moments), ascending)
 

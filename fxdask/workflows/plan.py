@@ -17,10 +17,10 @@ from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.density.cells import FEWEST_TABULATED
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit
-from fxdask.planning.machine import ClusterShape
+from fxdask.planning.machine import COMPILER_BYTES, ClusterShape
 from fxdask.planning.pool_plan import plan_pool, plan_pool_relief
 from fxdask.planning.table_plan import TABLES_ABOVE, plan_tables
-from fxdask.sizes import MIB, projection_in_use
+from fxdask.sizes import projection_in_use
 from fxdask.store.group import peek_header
 from fxdask.store.sources import decoded_bytes, location_of
 from fxdask.workflows.data import Samples
@@ -29,8 +29,6 @@ from fxdask.workflows.settings import FitSettings
 from fxdask.workflows.staging import needs_staging
 
 __all__ = ["FitOptions", "plan_model", "with_tables_if_large"]
-
-COMPILER_BYTES = 160 * MIB  # of numba, which structured projections and all criteria but Fisher's are compiled with
 
 
 @dataclass(frozen=True, kw_only=True)

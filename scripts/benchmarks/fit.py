@@ -48,7 +48,8 @@ def fit_work(samples: int, inputs: int, nodes: int, evidence: dict[str, dict]) -
 
     def fitted(name: str, store: Path | None, projection: str = "gaussian") -> Callable[[], None]:
         def run() -> None:
-            clf = FisherNetworkClassifier(nodes, store=store, overwrite=True, projection=projection).fit(X, y)
+            clf = FisherNetworkClassifier(nodes, combine="sum", store=store, overwrite=True, projection=projection)
+            clf.fit(X, y)
             evidence[name] = clf.fit_info_
 
         return run

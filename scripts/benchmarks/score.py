@@ -73,7 +73,7 @@ def fit_model(folder: Path, n_features: int) -> np.ndarray:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((12_000, n_features), dtype=np.float32)
     X[6_000:] *= 1.1
-    clf = FisherNetworkClassifier(2_000, store=folder / "model.zarr").fit(X, np.arange(12_000) // 6_000)
+    clf = FisherNetworkClassifier(2_000, combine="sum", store=folder / "model.zarr").fit(X, np.arange(12_000) // 6_000)
     network = clf.network_
     target = STANDARD_DEVIATIONS_OFF * network.spread.max(axis=0)
     return np.linalg.lstsq(network.weights.astype(float), target)[0].astype(np.float32)

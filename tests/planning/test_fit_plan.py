@@ -193,3 +193,15 @@ def test_byte_counts_as_text():
 def test_blocks_of_partial_tiles_still_multiply_whole_tiles(per_block, passes):
     plan = plan_fit(sized(3_840, 5, (1_500, 1_500), 5), per_block)
     assert plan.product_passes == pytest.approx(passes, rel=0.05)
+
+
+def test_values_are_selected_if_they_are_many_and_numba_fits_into_memory():
+    def planned(n_nodes, limit):
+        size, resources = sized(n_nodes, 784, (6_000, 6_000), 10), Resources(limit=limit, baseline=140 * MIB, threads=2)
+        return plan_fit(size, resources=resources)
+
+    ample = planned(10_000, 2_000 * MIB)
+    assert ample.selects_values
+    assert not planned(100, 2_000 * MIB).selects_values, "few values are sorted before numba is loaded"
+    with_100_more = int((2 * ample.task_bytes + 240 * MIB) / 0.6)
+    assert not planned(10_000, with_100_more).selects_values, "numba needs 160 MiB"

@@ -8,13 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tasks.test_columns import SHAPES, Example
 
-from fxdask.kernels import projections
+from fxdask import FisherNetworkClassifier
+from fxdask.kernels import projections, statistics
 from fxdask.kernels.criteria.base import Measurements, Need
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.moments import class_moments
 from fxdask.kernels.sorted_columns import sort_columns
 from fxdask.kernels.statistics import class_statistics
 from fxdask.kernels.weights import weight_block
+from fxdask.planning import fit_plan
 from fxdask.tasks import measure
 from fxdask.tasks.measure import measure_block
 from fxdask.tasks.telemetry import TaskCounters
@@ -72,3 +74,17 @@ def test_a_column_that_is_constant_over_all_classes_is_never_selected(criterion,
     scores = measured_block(example, criterion).scores
     assert np.isneginf(scores[:, 4]).all()
     assert np.isfinite(np.delete(scores, 4, axis=1)).all()
+
+
+def test_a_fit_that_selects_values_has_the_bits_of_one_that_sorts(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((3_000, 8), dtype=np.float32), np.arange(3_000) % 2
+    sorting = FisherNetworkClassifier(100).fit(X, y)
+    monkeypatch.setattr(fit_plan, "FEWEST_VALUES_TO_COMPILE", 1)
+    used = []
+    monkeypatch.setattr(
+        measure, "selected_statistics", lambda *args: used.append(1) or statistics.selected_statistics(*args)
+    )
+    selecting = FisherNetworkClassifier(100).fit(X, y)
+    assert used, "the plan said that values are selected"
+    assert np.array_equal(selecting.divergences_, sorting.divergences_)

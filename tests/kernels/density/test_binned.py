@@ -97,8 +97,8 @@ def test_compiled_moments_equal_the_python_loop_and_numpy(n_rows, n_samples, see
     ascending = np.sort(rng.standard_normal((n_rows, n_samples)).astype(np.float32), axis=1)
     low, per_bin = ascending[:, 0].astype(np.float64), rng.uniform(0.5, 5, n_rows)
     compiled, plain = np.zeros((2, n_rows, binned.ORDER, 100))
-    binned._compiled_bin_moments()(ascending, low, per_bin, compiled)
-    binned._bin_moments(ascending, low, per_bin, plain)
+    binned._compiled_bin_moments()(ascending, low, per_bin, compiled, np.zeros(n_rows, np.int64))
+    binned._bin_moments(ascending, low, per_bin, plain, np.zeros(n_rows, np.int64))
     np.testing.assert_array_equal(compiled, plain)
     position = (ascending - low[:, None]) * per_bin[:, None]
     for row in range(n_rows):
