@@ -39,6 +39,8 @@ VALUES_PER_COUNT = 2**18
 BYTES_PER_COUNT = 16 * MIB
 BYTES_PER_DIGIT = 8 * 2**11
 """Counts of the values of one class and column by 11 bits."""
+BYTES_PER_AREA = 64 * MIB
+"""Cells and densities of a column that does not fit into memory."""
 FULL_TILE_NODES = 384
 FULL_TILE_SAMPLES = 768
 WIDEST_FULL_TILE = 8192

@@ -193,7 +193,8 @@ def rank_features(  # noqa: PLR0913 - the public call
     temporary folder; columns of Parquet are read where they are. Criteria that need only moments take
     one pass over the rows, without a copy. A column that does not fit into the memory of a task is read
     several times, and its values are counted instead of sorted: ``info["plan"]`` tells it. The scores have
-    the same bits. ``mutual_information`` and ``density_overlap`` are refused for such columns.
+    the same bits. For ``mutual_information`` and ``density_overlap`` it is sorted in parts that fit into
+    memory, with one more pass for each part.
 
     The tasks run on the active Dask client, or on local threads if there is none.
 

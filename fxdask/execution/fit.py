@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
@@ -11,8 +13,9 @@ from fxdask.execution.graphs import SamplesHandle, is_in_memory, merged, row_tas
 from fxdask.tasks import fit as tasks
 from fxdask.tasks.fit import FitSummary
 from fxdask.tasks.job import FitJob, open_store
+from fxdask.tasks.tabulate import NodeTables, TableJob, tabulate_nodes
 
-__all__ = ["fit_blocks", "project_selected"]
+__all__ = ["fit_blocks", "project_selected", "tabulate_selected"]
 
 FEWEST_AT_A_TIME = 4
 
@@ -40,12 +43,14 @@ def project_selected(
 ) -> NDArray[np.float32]:
     """Raw samples, (node, feature) weights of few nodes -> (node, sample) training values, samples sorted by class."""
     project = delayed(tasks.project_rows, pure=False)
-    shared_job, shared_weights = shared_constant(job, "job"), shared_constant(weights, "weights")
+    # Only this process needs the class codes.
+    of_tasks = replace(job, codes=np.empty(0, np.uint8))
+    shared_job, shared_weights = shared_constant(of_tasks, "job"), shared_constant(weights, "weights")
     ranges = row_tasks(samples, job.plan.n_samples, job.plan.n_features, job.plan.samples_per_projection(len(weights)))
     at_a_time = max(FEWEST_AT_A_TIME, 2 * job.plan.tasks_at_a_time)
     values = np.empty((len(weights), job.plan.n_samples), np.float32)
     sorted_index = np.empty(job.plan.n_samples, np.intp)
-    sorted_index[np.argsort(job.codes, kind="stable")] = np.arange(job.plan.n_samples)
+    sorted_index[np.argsort(job.codes[: job.plan.n_samples], kind="stable")] = np.arange(job.plan.n_samples)
     # A few tasks at a time, because the results of all tasks together may not fit into the workers' memory.
     for first in range(0, len(ranges), at_a_time):
         some = ranges[first : first + at_a_time]
@@ -55,3 +60,16 @@ def project_selected(
         if progress:
             progress(first + len(some), len(ranges))
     return values
+
+
+def tabulate_selected(
+    job: TableJob,
+    samples: SamplesHandle,
+    probes: SamplesHandle | None,
+    groups: list[list[int]],
+    progress: Progress | None = None,
+) -> list[NodeTables]:
+    """Raw samples, the nodes of each task -> the densities of the nodes of each task."""
+    tabulate = delayed(tabulate_nodes, pure=False)
+    shared = [shared_constant(value, name) for value, name in ((job, "job"), (samples, "samples"), (probes, "probes"))]
+    return compute([tabulate(*shared, nodes) for nodes in groups], progress, local=is_in_memory(samples))

@@ -18,7 +18,7 @@ from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.execution.client import active_client
 from fxdask.execution.waiting import expected_workers, wait_for_workers
 from fxdask.execution.workers import check_workers
-from fxdask.planning.machine import WORKER_BASELINE, ClusterShape, Resources
+from fxdask.planning.machine import SHARE_OF_LIMIT, WORKER_BASELINE, ClusterShape, Resources
 from fxdask.tasks.score import bytes_in_use
 from fxdask.tasks.telemetry import available_bytes
 
@@ -91,6 +91,7 @@ def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resou
             threads=max(1, workers[address]["nthreads"]),
             # An adaptive cluster has few workers before there is work, which must be cut for all of them.
             processes=max(len(in_use), expected_workers(client)),
+            caller_bytes=int(SHARE_OF_LIMIT * min(MEMORY_LIMIT - bytes_in_use(), available_bytes())),
         )
         for address, baseline in in_use.items()
         if address in workers

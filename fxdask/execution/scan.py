@@ -20,6 +20,7 @@ from fxdask.kernels.preprocessing import (
     typical_norms,
 )
 from fxdask.sizes import rows_per_read
+from fxdask.store.columns import StagedCodes
 from fxdask.tasks import scan as tasks
 
 __all__ = ["SampleScan", "digest_samples", "measure_class_norms", "probe_samples", "scan_samples", "stage_samples"]
@@ -66,11 +67,11 @@ def _between(indices: NDArray[np.intp], first: int, last: int) -> NDArray[np.int
 
 
 def measure_class_norms(
-    samples: SamplesHandle, codes: NDArray[np.integer], preprocessing: Preprocessing
+    samples: SamplesHandle, codes: NDArray[np.integer] | StagedCodes, preprocessing: Preprocessing, n_classes: int
 ) -> NDArray[np.float64]:
     """(class,) typical norm of each class's preprocessed samples, in one more pass over them."""
     measure = delayed(tasks.norm_rows, pure=False)
-    shared = [shared_constant(preprocessing, "preprocessing"), shared_constant(codes, "codes")]
+    shared = [shared_constant(tasks.NormJob(preprocessing, n_classes), "norms"), shared_constant(codes, "codes")]
     ranges = row_tasks(samples, len(codes), len(preprocessing.shift))
     work = [measure(*shared, part, start, stop) for start, stop, part in ranges]
     (counts,) = compute(merged(work, tasks.add_counts), local=is_in_memory(samples))

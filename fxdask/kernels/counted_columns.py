@@ -15,7 +15,7 @@ from fxdask.kernels.projection import ColumnValues
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import LOCATIONS, ZERO, ClassStatistics, spread_with_fallback
 
-__all__ = ["CountedClass", "MomentPasses", "robust_statistics", "wanted_positions"]
+__all__ = ["AbsoluteMomentPasses", "CountedClass", "MomentPasses", "robust_statistics", "wanted_positions"]
 
 QUARTILES = (0.25, 0.75)
 
@@ -113,6 +113,14 @@ class MomentPasses:
     def found(self) -> Moments:
         """The result of the pass."""
         return self._found[0]
+
+
+class AbsoluteMomentPasses(MomentPasses):
+    """The moments of the absolute values of all columns, by one pass."""
+
+    def absorb(self, values: ColumnValues) -> None:
+        """(column, sample) next values."""
+        super().absorb(ColumnValues(np.abs(values.values), values.runs))
 
 
 class TrimmedSumPasses:

@@ -22,6 +22,8 @@ from fxdask.kernels.projection import ColumnValues
 __all__ = [
     "LEVELS",
     "DigitCounts",
+    "MergedClasses",
+    "OrderStatistic",
     "OrderStatisticPasses",
     "Passes",
     "Place",
@@ -164,7 +166,7 @@ class OrderStatisticPasses:
 
     def _begin_pass(self) -> None:
         for place, prefixes in self._prefixes.items():
-            self._counts[place] = DigitCounts(self._level, np.unique(list(prefixes.values())))
+            self._counts[place] = DigitCounts(self._level, np.unique(np.array([*prefixes.values()], np.int64)))
 
     def absorb(self, values: ColumnValues) -> None:
         """(column, sample) next values of this pass; each class is one run."""
@@ -193,6 +195,26 @@ class OrderStatisticPasses:
         self._counts = {}
         if not self.is_done:
             self._begin_pass()
+
+
+class MergedClasses:
+    """Passes over the values of all classes together, as those of class 0."""
+
+    def __init__(self, passes: OrderStatisticPasses) -> None:
+        self.passes = passes
+
+    @property
+    def is_done(self) -> bool:
+        """Whether no more passes are needed."""
+        return self.passes.is_done
+
+    def absorb(self, values: ColumnValues) -> None:
+        """(column, sample) next values of this pass."""
+        self.passes.absorb(ColumnValues(values.values, [[slice(0, values.values.shape[1])]]))
+
+    def end_pass(self) -> None:
+        """All values have been absorbed once."""
+        self.passes.end_pass()
 
 
 class WideMedianPasses:

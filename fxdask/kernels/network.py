@@ -5,18 +5,30 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.combination.base import ClassNodes, CombinationRule
 from fxdask.kernels.density.bandwidth import bandwidth_floor, bandwidths
+from fxdask.kernels.density.cells import Density, Tabulated
+from fxdask.kernels.density.summed import SummedDensity, as_arrays
 from fxdask.kernels.density.wide_normal import WideNormal
 from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.preprocessing import Preprocessing
 from fxdask.kernels.statistics import LOCATIONS, SPREAD_SOURCES, shrunk_spread, spread_with_fallback
 
-__all__ = ["DensityOptions", "NetworkParameters", "SelectedNodes", "assemble", "class_members"]
+__all__ = ["DensityOptions", "ExactDensities", "NetworkParameters", "SelectedNodes", "assemble", "class_members"]
+
+
+class ExactDensities(Protocol):
+    """Sums all kernels of a model that does not keep its training values."""
+
+    def __call__(
+        self, values: NDArray[np.float32], used: list[list[int]], bandwidth: NDArray[np.float64]
+    ) -> list[NDArray[np.float64]]:
+        """(u, point) values, nodes of each class, (class, u) widths -> (used node, point) log densities by class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +42,7 @@ class NetworkParameters:
     preprocessing: Preprocessing
     nodes: NDArray[np.int64]  # (u,)
     weights: NDArray[np.float32]  # (u, feature)
-    projections: NDArray[np.float32]  # (u, sample), sorted by class, ascending within it
+    projections: NDArray[np.float32]  # (u, sample), sorted by class, ascending within it; of few samples with tables
     class_slices: list[slice]
     bandwidth: NDArray[np.float64]  # (class, u)
     location: NDArray[np.float64]  # (class, u)
@@ -40,6 +52,22 @@ class NetworkParameters:
     rule: CombinationRule
     learned: Mapping[str, NDArray] = field(default_factory=dict)
     """Arrays that the rule learned from the training values, by name; each has the shape (class, ...)."""
+    tables: Mapping[tuple[int, int], SummedDensity] = field(default_factory=dict)
+    """(class, u) -> sums over all training values; the projections are then those of a few samples only."""
+    reread: ExactDensities | None = None
+    """Sums all kernels at points that tables do not decide, by reading the training samples again."""
+
+    @property
+    def class_counts(self) -> list[int]:
+        """Training samples of each class."""
+        counts = {k: density.n_samples for (k, _), density in self.tables.items()}
+        return [counts.get(k, columns.stop - columns.start) for k, columns in enumerate(self.class_slices)]
+
+    def density(self, k: int, u: int) -> Tabulated:
+        """The density of one class at one node, of its samples or of sums over them."""
+        if self.tables:
+            return self.tables[k, u]
+        return Density(self.ascending(k, u), float(self.bandwidth[k, u]), self.wide_normal(k, u))
 
     @property
     def n_features(self) -> int:
@@ -78,6 +106,8 @@ class NetworkParameters:
         arrays = [before.shift, before.scale, self.weights, self.projections, self.bandwidth, self.spread]
         if self.rule.needs_normal_scores:
             arrays.append(self.location)
+        if self.tables:
+            arrays += as_arrays(self.tables).values()
         for array in (*arrays, self.member, self.log_priors, *self.learned.values()):
             if array is not None:
                 found.update(np.ascontiguousarray(array).data)

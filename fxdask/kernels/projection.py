@@ -186,6 +186,11 @@ class PackedProjection:
         """Features of a raw sample."""
         return self._padded.shape[1]
 
+    @property
+    def tile(self) -> TileShape:
+        """The shape of a product."""
+        return self._tile
+
     def __call__(
         self, samples: NDArray, start: int, scratch: Scratch, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:

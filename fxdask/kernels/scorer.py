@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError
 from fxdask.kernels.combination.base import MarginalErrors, Marginals
-from fxdask.kernels.density.cells import Density
 from fxdask.kernels.density.exact import log_density
 from fxdask.kernels.density.lookup import Lookup
 from fxdask.kernels.density.mixed import mixed_log_density, normal_scores
@@ -122,7 +121,8 @@ class Scorer:
         """Bytes of the training values, and of the tables that are built."""
         # A copy, because other threads may add tables meanwhile.
         tables = sum(table.n_bytes for table in tuple(self._tables.values()))
-        return self.parameters.projections.nbytes + self.parameters.weights.nbytes + tables
+        sums = sum(density.n_bytes for density in self.parameters.tables.values())
+        return self.parameters.projections.nbytes + self.parameters.weights.nbytes + sums + tables
 
     @property
     def n_features(self) -> int:
@@ -149,10 +149,7 @@ class Scorer:
     def tabulate(self, k: int, nodes: Sequence[int]) -> None:
         """Build the tables of one class's densities at these nodes together, those that are not built yet."""
         parameters, missing = self.parameters, [u for u in nodes if (k, u) not in self._tables]
-        densities = [
-            Density(parameters.ascending(k, u), float(parameters.bandwidth[k, u]), parameters.wide_normal(k, u))
-            for u in missing
-        ]
+        densities = [parameters.density(k, u) for u in missing]
         self._tables.update(zip(((k, u) for u in missing), DensityTable.many(densities), strict=True))
 
     def table(self, k: int, u: int) -> DensityTable:
@@ -245,8 +242,16 @@ class Scorer:
             np.add(joined.score, self.parameters.log_priors[k], out=scores[k])
             errors[k] = joined.error
             n_summed += found.n_summed
+        # Tables that keep no samples do not know densities in wide gaps between these.
+        unknown = np.isnan(scores)
+        scores[unknown], errors[unknown] = 0, np.inf
         may_win = self._may_win(scores, errors)
         is_open = may_win.sum(axis=0) != 1
+        if self.parameters.tables:
+            some = np.flatnonzero(is_open)
+            if len(some):
+                scores[:, some] = self._reread_scores(values[:, some]).T
+            may_win[:] = False
         for k in np.flatnonzero((may_win & is_open).any(axis=1)).tolist():
             some = np.flatnonzero(may_win[k] & is_open)
             scores[k, some] = self._exact_class_scores(values[:, some], k)
@@ -256,13 +261,13 @@ class Scorer:
         """(u, sample) values of training samples, (sample,) classes -> scores as if each were left out of its class."""
         scores = np.empty((values.shape[1], self.n_classes))
         for k in range(self.n_classes):
-            nodes, columns = self._class_nodes[k], self.parameters.class_slices[k]
+            nodes, count = self._class_nodes[k], self.parameters.class_counts[k]
             own, lookup = codes == k, self._lookup(k)
             for chosen in (own, ~own):
                 of_chosen = lookup.tables(values[:, chosen], self.scratch, lookup.nodes)
                 marginals = Marginals(of_chosen.logs, of_chosen.scores, 0)
                 if chosen is own:
-                    found = self.parameters.rule.join_held_out(marginals, nodes, columns.stop - columns.start)
+                    found = self.parameters.rule.join_held_out(marginals, nodes, count)
                 else:
                     found = self.parameters.rule.join(marginals, nodes).score
                 scores[chosen, k] = found + self.parameters.log_priors[k]
@@ -270,9 +275,26 @@ class Scorer:
 
     def _exact_scores(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
         """(u, sample) node values -> (sample, class) ln y from all kernels."""
+        if self.parameters.tables:
+            return self._reread_scores(values)
         scores = np.empty((values.shape[1], self.n_classes))
         for k in range(self.n_classes):
             scores[:, k] = self._exact_class_scores(values, k)
+        return scores
+
+    def _reread_scores(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(u, sample) node values -> (sample, class) ln y from all kernels, whose samples are read again."""
+        parameters = self.parameters
+        if parameters.reread is None:
+            raise InvalidInputError(
+                f"{values.shape[1]} samples are so near the border of two classes, or in such wide gaps between "
+                "training samples, that tables cannot label them, and the training samples cannot be read again; "
+                'fit with keep_projections="selected", or from samples at a path'
+            )
+        found = parameters.reread(values, self.used_nodes, parameters.bandwidth)
+        scores = np.empty((values.shape[1], self.n_classes))
+        for k, logs in enumerate(found):
+            scores[:, k] = parameters.rule.join(Marginals(logs), self._class_nodes[k]).score + parameters.log_priors[k]
         return scores
 
     def _exact_class_scores(self, values: NDArray[np.float32], k: int) -> NDArray[np.float64]:

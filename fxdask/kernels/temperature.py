@@ -7,15 +7,17 @@ every sample is scored as if it had been left out of its class, which the sums a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
-__all__ = ["held_out_columns", "temperature_of"]
+__all__ = ["held_out_columns", "picked_slices", "samples_of_class", "temperature_of"]
 
 MOST_HELD_OUT = 4096
+CODES_PER_STEP = 2**20
 LARGEST_LOG = 12.0
 LARGEST_MARGIN = 3.0  # in medians
 
@@ -30,6 +32,23 @@ def held_out_columns(class_slices: Sequence[slice]) -> tuple[NDArray[np.intp], N
         columns.append(of_class.start + np.arange(n_chosen) * count // n_chosen)
         codes.append(np.full(n_chosen, k))
     return np.concatenate(columns), np.concatenate(codes)
+
+
+def picked_slices(class_slices: Sequence[slice]) -> list[slice]:
+    """Columns of each class -> the columns of each class among the samples of :func:`held_out_columns`."""
+    edges = np.searchsorted(held_out_columns(class_slices)[1], np.arange(len(class_slices) + 1)).tolist()
+    return [slice(first, last) for first, last in pairwise(edges)]
+
+
+def samples_of_class(codes: NDArray[np.integer], k: int, ranks: NDArray[np.intp]) -> NDArray[np.intp]:
+    """(sample,) class codes, ascending ranks within one class -> indices of these samples; few codes at a time."""
+    found, before = [], 0
+    for start in range(0, len(codes), CODES_PER_STEP):
+        own = np.flatnonzero(codes[start : start + CODES_PER_STEP] == k)
+        here = ranks[(ranks >= before) & (ranks < before + len(own))]
+        found.append(start + own[here - before])
+        before += len(own)
+    return np.concatenate(found)
 
 
 def temperature_of(scores: NDArray[np.float64], codes: NDArray[np.intp]) -> float:

@@ -38,6 +38,8 @@ BYTES_LOST_PER_FILE = 4096  # file systems allocate whole pages
 STATISTICS_SCRATCH = 20 * MIB
 SORTED_COLUMN_BYTES = 40  # per sample, for the float64 copies that a criterion makes of one column
 BYTES_PER_TABLE = 2**17  # of a density without far outliers; with outliers up to 2 MiB
+BYTES_PER_SUMS = 2**17  # of one density, from which its table is made
+MOST_PICKED = 4096  # training samples whose values a model with tables keeps, for figures
 STREAMING_SCRATCH = 8 * MIB
 BRACKET_SLACK = 5.0
 """Half width of a bracket in standard deviations of a sampled quantile; one bracket in a million misses."""
@@ -50,6 +52,7 @@ FEWEST_KEPT, MOST_KEPT = 2**12, 2**14  # values of a node and class, after brack
 COUNTING_SCRATCH = 12 * MIB
 # The work of one value, in products of a weight and a feature: reading it and preparing it, sorting and counting it.
 READING_WORK, ORDERING_WORK = 40, 300
+TRANSFORM_WORK = 8  # of one value, for each doubling of the length of a transform
 MOST_IN_BRACKETS = 0.75  # share of a class's values; beyond it, keeping all is faster and needs little more memory
 
 
@@ -90,6 +93,8 @@ class FitSize:
     """Size of the arrays that the combination rule learns."""
     projection: str = "gaussian"
     """The projection in use."""
+    keeps_tables: bool = False
+    """Whether the model keeps tables instead of the projections onto its selected nodes."""
 
     @property
     def size(self) -> FitSize:
@@ -346,8 +351,9 @@ class FitPlan(FitSize):
     def work(self) -> int:
         """Estimate of the computation for all blocks, to compare plans of the same fit."""
         read = self.passes * self.n_features * READING_WORK
-        multiplied = int(self.product_passes * self.n_nodes) * self.n_features
-        return self.n_samples * (read + multiplied + self.n_nodes * self.scans_per_pass * ORDERING_WORK)
+        per_value = TRANSFORM_WORK * self.tile.nodes.bit_length() if self.is_structured else self.n_features
+        projected = int(self.product_passes * self.n_nodes) * per_value
+        return self.n_samples * (read + projected + self.n_nodes * self.scans_per_pass * ORDERING_WORK)
 
     @property
     def bytes_read_besides(self) -> int:
@@ -380,15 +386,26 @@ class FitPlan(FitSize):
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
         tables = (self.n_tables or self.n_selected * self.n_classes) * BYTES_PER_TABLE
         per_class = 8 * (self.n_nodes + self.n_features)
-        nodes = 4 * selected * (self.n_samples + self.n_features)
+        nodes = 4 * selected * (self._samples_kept + self.n_features)
+        if self.keeps_tables:
+            tables += tables // BYTES_PER_TABLE * BYTES_PER_SUMS
         return nodes + self.n_classes * per_class + tables + self.learned_bytes
+
+    @property
+    def _samples_kept(self) -> int:
+        """Samples whose values at the selected nodes the model keeps."""
+        return min(self.n_samples, MOST_PICKED + 2 * self.n_classes) if self.keeps_tables else self.n_samples
 
     def store_bytes(self, staged_bytes: int = 0) -> int:
         """Upper estimate of the disk space of all arrays, the temporary ones included."""
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
         per_node = (4 * self.n_features if "weights" in self.kept else 0) + self.n_classes * (8 + 8 + 8 + 8)
         per_selected = 4 * self.n_features + 8 + self.n_classes * (8 + 8 + 8 + 8)
-        projections = 4 * self.n_samples * (selected + (self.n_nodes if "projections" in self.kept else 0))
+        projections = 4 * self._samples_kept * selected
+        if "projections" in self.kept:
+            projections += 4 * self.n_samples * self.n_nodes
+        if self.keeps_tables:
+            projections += (self.n_tables or self.n_selected * self.n_classes) * BYTES_PER_SUMS + self.n_samples
         files = 4 * self.n_blocks + selected + SMALL_FILES
         data = self.n_nodes * per_node + selected * per_selected + projections + 4 * self.n_samples
         besides = files * BYTES_LOST_PER_FILE + staged_bytes + self._probe_bytes + self.learned_bytes

@@ -94,11 +94,14 @@ def _fitting_plan(plan: FitPlan, resources: Resources, *, automatic: bool) -> Fi
 
 def _refuse_model_larger_than_memory(plan: FitPlan, resources: Resources) -> None:
     """Check that two copies of the model fit into the caller's memory: building it needs both."""
-    allowed = resources.per_task * resources.threads
-    if resources.with_caller and 2 * plan.model_bytes > allowed:
+    allowed = resources.per_task * resources.threads if resources.with_caller else resources.caller_bytes
+    # Tables are made one by one, so that only they themselves are there twice.
+    if allowed is not None and 2 * plan.model_bytes > allowed:
+        fewer = "" if plan.keeps_tables else ', pass keep_projections="table" with a rule that allows it,'
+        remedy = "raise memory_limit" if resources.with_caller else "call from a machine with more memory"
         raise MemoryPlanError(
             f"the fitted model itself needs {format_bytes(2 * plan.model_bytes)} but this process may use "
-            f"{format_bytes(max(0, allowed))}; reduce n_selected or raise memory_limit"
+            f"{format_bytes(max(0, allowed))}; reduce n_selected{fewer} or {remedy}"
         )
 
 

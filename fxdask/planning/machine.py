@@ -55,6 +55,8 @@ class Resources:
     processes: int = 1
     with_caller: bool = False
     """Whether the tasks run in the process that will hold the fitted model."""
+    caller_bytes: int | None = None
+    """Bytes that the calling process may use for the model while tasks run elsewhere; None if unknown."""
 
     @property
     def per_task(self) -> int:

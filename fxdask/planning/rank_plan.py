@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fxdask.errors import MemoryPlanError
 from fxdask.planning.machine import SHARE_OF_LIMIT, Resources
 from fxdask.sizes import (
+    BYTES_PER_AREA,
     BYTES_PER_DIGIT,
     BYTES_PER_RANKED_GROUP,
     MIB,
@@ -33,6 +34,9 @@ PREFIX_BYTES = 16 * MIB  # of the table that finds the counts of a value
 MOST_POSITIONS = 8  # order statistics of one class and column
 COPIES_OF_BINS = 3  # the counts of bins, and what is kept of their parts
 COUNTED_PASSES, WIDE_PASSES = 7, 8
+PART_BYTES = 128  # per value of a part of a sorted column: as read, sorted, with noise, with all classes together
+FEWEST_PART_VALUES, MOST_PART_VALUES = 2**15, 2**24
+PARTED_CHUNK = MIB  # of copies by columns, each of which is read again for every part of a feature
 FEWEST_STAGED_ROWS = 2**12
 SMALL_FILES = 30
 BYTES_PER_FILE = 4096
@@ -57,7 +61,9 @@ class RankSize:
     """Whether features are measured one by one; else ranges of rows are."""
     n_classes: int = 2
     sorting: tuple[str, ...] = ()
-    """What needs all values of a feature in memory at once, as users call it; all else can be counted."""
+    """What needs the sorted values of a feature, in parts if they do not fit into memory; all else can be counted."""
+    whole: tuple[str, ...] = ()
+    """What needs all values of a feature in memory at once, as users call it."""
     piece_rows: int = 0
     """Rows of the largest row group, if columns are read from Parquet."""
 
@@ -155,14 +161,38 @@ class RankPlan:
         tables *= n_features * size.n_classes * BYTES_PER_DIGIT
         codes = 2 * self._piece_rows * (1 if size.n_classes <= 2**8 else 4)
         values = min(VALUES_PER_COUNT, n_features * size.n_samples) * COUNTED_BYTES
-        return self._piece_bytes + codes + values + tables + PREFIX_BYTES + SCRATCH_BYTES
+        counting = self._piece_bytes + codes + values + tables + PREFIX_BYTES + SCRATCH_BYTES
+        return counting + (self._part_bytes(self.values_per_part) if self.is_parted else 0)
+
+    @property
+    def is_parted(self) -> bool:
+        """Whether sorted features are read in parts, because they do not fit into memory."""
+        return self.is_counted and bool(self.size.sorting)
+
+    @property
+    def values_per_part(self) -> int:
+        """Values between two cuts of a sorted feature: as many as fit into memory; 0 if there are no parts."""
+        if not self.is_parted:
+            return 0
+        per_part = max(1, min(MOST_PART_VALUES, self.size.n_samples))
+        if self.resources is not None:
+            left = self.resources.per_task - replace(self, size=replace(self.size, sorting=()))._counted_bytes
+            while per_part > FEWEST_PART_VALUES and self._part_bytes(per_part) > left:
+                per_part = max(FEWEST_PART_VALUES, per_part // 2)
+        return per_part
+
+    def _part_bytes(self, per_part: int) -> int:
+        """Memory of the parts of a sorted feature, of the counts that find the cuts, and of densities."""
+        n_cuts = self.features_per_block * (self.size.n_samples // per_part)
+        return PART_BYTES * per_part + 2 * BYTES_PER_DIGIT * n_cuts + BYTES_PER_AREA
 
     @property
     def n_passes(self) -> int:
         """How often a block reads its columns; counts of a few features may take further passes."""
         if not self.is_counted:
             return 1
-        return COUNTED_PASSES + (WIDE_PASSES if self.size.gathered_itemsize > 4 else 0)
+        n_parts = self.features_per_block * -(-self.size.n_samples // self.values_per_part) if self.is_parted else 0
+        return COUNTED_PASSES + (WIDE_PASSES if self.size.gathered_itemsize > 4 else 0) + n_parts
 
     @property
     def range_bytes(self) -> int:
@@ -192,6 +222,7 @@ class RankPlan:
             "features_per_block": self.features_per_block,
             "columns": self._way_of_measuring,
             "passes_at_least": self.n_passes,
+            "values_per_part": self.values_per_part or None,
             "row_ranges_copied": self.n_ranges,
             "rows_per_range": self.rows_per_range,
             "bytes_per_block": self.block_bytes,
@@ -204,6 +235,8 @@ class RankPlan:
     def _way_of_measuring(self) -> str:
         if not self.size.whole_columns:
             return "summed by ranges of rows"
+        if self.is_parted:
+            return "counted and sorted in several passes"
         return "counted in several passes" if self.is_counted else "in memory"
 
     def __str__(self) -> str:
@@ -236,7 +269,7 @@ def with_blocks_of(plan: RankPlan, features_per_block: int) -> RankPlan:
     """The plan with blocks of another size, whose columns are counted if they do not fit into memory."""
     plan = replace(plan, features_per_block=features_per_block, is_counted=False)
     does_not_fit = plan.resources is not None and plan.block_bytes > plan.resources.per_task
-    return replace(plan, is_counted=does_not_fit and not plan.size.sorting)
+    return replace(plan, is_counted=does_not_fit and not plan.size.whole)
 
 
 def _ranges_that_fit(plan: RankPlan, unit: int, resources: Resources) -> RankPlan:
@@ -261,28 +294,43 @@ def _blocks_that_fit(plan: RankPlan, resources: Resources) -> RankPlan:
         sorted_blocks = replace(sorted_blocks, features_per_block=sorted_blocks.features_per_block // 2)
     if sorted_blocks.block_bytes <= allowed:
         return sorted_blocks
-    if not plan.size.sorting:
+    if not plan.size.whole:
         counted = _counted_blocks(plan, resources)
         if counted.block_bytes <= allowed:
             return counted
         if counted.block_bytes < sorted_blocks.block_bytes:
-            raise MemoryPlanError(
-                f"counting the values of one feature needs {format_bytes(counted.block_bytes)} but a task may use "
-                f"{format_bytes(max(0, allowed))}; {_remedy(counted.block_bytes, resources)}"
-            )
-    names = " and ".join(plan.size.sorting)
-    who = f"{names} need" if len(plan.size.sorting) > 1 else f"{names or 'ranking'} needs"
+            raise MemoryPlanError(_too_little(counted, f"{_way_of_counting(plan.size)} needs", allowed))
+    whole = " and ".join(plan.size.whole)
+    needs = f"{whole or 'ranking'} needs all {plan.size.n_samples:,} values of a feature in memory,"
     raise MemoryPlanError(
-        f"{who} all {plan.size.n_samples:,} values of a feature in memory, "
-        f"{format_bytes(sorted_blocks.block_bytes)} for one feature, but a task may use "
-        f"{format_bytes(max(0, allowed))}; {_remedy(sorted_blocks.block_bytes, resources)}"
-        + (f"; or leave {names} out, as all other criteria can be counted in several passes" if names else "")
+        _too_little(sorted_blocks, needs, allowed)
+        + (f"; or leave {whole} out, as all criteria can be counted in several passes" if whole else "")
+    )
+
+
+def _way_of_counting(size: RankSize) -> str:
+    if size.sorting:
+        return f"sorting values in parts for {' and '.join(size.sorting)}"
+    return "counting values"
+
+
+def _too_little(plan: RankPlan, needs: str, allowed: int) -> str:
+    """A plan of one feature a block, what needs its memory -> the message that it is too much."""
+    assert plan.resources is not None, "the plan is for known memory"
+    return (
+        f"{needs} {format_bytes(plan.block_bytes)} for one feature, but a task may use "
+        f"{format_bytes(max(0, allowed))}; {_remedy(plan.block_bytes, plan.resources)}"
     )
 
 
 def _counted_blocks(plan: RankPlan, resources: Resources) -> RankPlan:
     """Blocks whose values are counted, with as many features as fit, and smaller ranges if not even one does."""
-    plan = replace(plan, is_counted=True, features_per_block=_features_of_a_task(plan.size, resources))
+    features = _features_of_a_task(plan.size, resources)
+    if plan.size.sorting:
+        # Every part of a feature reads the chunks of its block again, so blocks are no larger than chunks should be.
+        chunk = max(1, PARTED_CHUNK // (plan.size.itemsize * plan.rows_per_range)) if plan.rows_per_range else 1
+        features = min(features, chunk)
+    plan = replace(plan, is_counted=True, features_per_block=features)
     while plan.block_bytes > resources.per_task and plan.features_per_block > 1:
         plan = replace(plan, features_per_block=plan.features_per_block // 2)
     while plan.block_bytes > resources.per_task and plan.rows_per_range > FEWEST_STAGED_ROWS:

@@ -20,6 +20,8 @@ from fxdask.store.retry import reading, retried, writing
 
 __all__ = ["ArrayStore"]
 
+LABELS_PER_CHUNK = 2**22
+
 
 class ArrayStore:
     """The arrays of one store. Tasks receive its URL and open it in their own process."""
@@ -80,7 +82,7 @@ class ArrayStore:
         return NewArray(
             spec=spec,
             sizes=dict(zip(spec.dimensions, values.shape, strict=True)),
-            chunk_length=rows_per_read(values.shape[1]) if spec.chunked == "probe" else 1,
+            chunk_length=_chunk_length(spec, values),
             dtype=spec.dtype or ("string" if is_text else values.dtype.str),
             values=values.astype(object) if is_text else values,
         )
@@ -141,3 +143,10 @@ class ArrayStore:
                 f"{self.url} was finished while this part was computed; "
                 "run the same call again if the result is incomplete"
             )
+
+
+def _chunk_length(spec: ArraySpec, values: NDArray) -> int:
+    """The length of a chunk of an array that is written whole."""
+    if spec.chunked == "sample" and values.ndim == 1:
+        return LABELS_PER_CHUNK
+    return rows_per_read(values.shape[1]) if spec.chunked == "probe" else 1

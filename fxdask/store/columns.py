@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.sizes import row_ranges, staged_rows_per_piece
+from fxdask.store.model import ModelStore
 from fxdask.store.parquet import ParquetAddress, column_pieces
 from fxdask.store.ranking import RankingStore
 
@@ -29,16 +30,20 @@ class StagedColumns:
 
 @dataclass(frozen=True)
 class StagedCodes:
-    """Class codes of the samples in the unfinished ranking at this URL."""
+    """Class codes of the samples in the model or the unfinished ranking at this URL; a slice of them is read."""
 
     url: str
     n_samples: int
+    kind: str = "ranking"
+    finished: bool = False
 
     def __len__(self) -> int:
         return self.n_samples
 
     def __getitem__(self, samples: slice) -> NDArray[np.integer]:
-        return RankingStore.open(self.url, finished=False).read_codes(samples.start, samples.stop)
+        start, stop, _ = samples.indices(self.n_samples)
+        store = ModelStore if self.kind == "model" else RankingStore
+        return store.open(self.url, finished=self.finished).read_codes(start, stop)
 
 
 ColumnSource = NDArray | StagedColumns | ParquetAddress

@@ -112,7 +112,8 @@ MODEL_ARRAYS = (
     ArraySpec("blocks_done", ("block",), "uint64", "block"),
     ArraySpec("samples", ("sample", "input"), "", "sample"),
     ArraySpec("probes", ("probe", "input"), "", "probe"),
-    ArraySpec("labels", ("sample",), "int32"),
+    ArraySpec("codes", ("sample",), "", "sample"),
+    ArraySpec("labels", ("sample",), "int32", "sample"),
     ArraySpec("priors", ("class",), "float64"),
     CLASSES,
     ArraySpec("shift", ("input",), ""),
@@ -131,6 +132,11 @@ MODEL_ARRAYS = (
     ArraySpec("selected/precision", ("class", "selected", "selected"), "float64", "class"),
     ArraySpec("selected/log_det", ("class",), "float64"),
     ArraySpec("selected/shrinkage", ("class",), "float64"),
+    ArraySpec("tables/densities", ("density", "fact"), "float64"),
+    ArraySpec("tables/sums", ("table_node", "power"), "float64"),
+    ArraySpec("tables/cells", ("table_node",), "uint8"),
+    ArraySpec("tables/outermost", ("outermost",), "float32"),
+    ArraySpec("tables/picked", ("selected", "picked"), "float32"),
 )
 
 MANIFEST = ArraySpec("manifest/files", ("byte",), "uint8", "byte")

@@ -38,7 +38,7 @@ from fxdask.store.retry import reading, retried, writing
 __all__ = ["ModelStore"]
 
 MOST_BLOCKS = 2**26
-TEMPORARY_ARRAYS = (*POOL_ARRAYS, *(spec for spec in MODEL_ARRAYS if spec.name in ("samples", "probes")))
+TEMPORARY_ARRAYS = (*POOL_ARRAYS, *(spec for spec in MODEL_ARRAYS if spec.name in ("samples", "probes", "codes")))
 SPECS = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS, *POOL_ARRAYS)}
 
 
@@ -182,6 +182,29 @@ class ModelStore(ArrayStore):
             self.array("samples")[start : start + len(samples)] = samples
 
     @retried
+    def stage_codes(self, codes: NDArray[np.integer], per_chunk: int) -> None:
+        """Write the (sample,) class codes, in chunks as long as the reads of tasks, unless an earlier call did."""
+        if self.has_all("codes", len(codes)):
+            return
+        new = NewArray(
+            spec=SPECS["codes"],
+            sizes={"sample": len(codes)},
+            chunk_length=per_chunk,
+            dtype=codes.dtype.str,
+            values=codes,
+        )
+        self._create([new])
+
+    @retried
+    def read_codes(self, first: int, last: int) -> NDArray[np.integer]:
+        """(sample,) class codes of the samples from ``first`` to ``last``; of a finished model its labels."""
+        name = "labels" if self.header.get("finished") else "codes"
+        if self._manifest:
+            self.check_complete(name)
+        with reading(self.url, name):
+            return np.asarray(self.array(name)[first:last])
+
+    @retried
     def has_all(self, name: str, length: int) -> bool:
         """Whether an earlier call wrote an array of this length, and all of its chunks are intact."""
         if name not in self.group:
@@ -198,7 +221,7 @@ class ModelStore(ArrayStore):
         return True
 
     def drop(self, arrays: Iterable[ArraySpec] = TEMPORARY_ARRAYS) -> None:
-        """Remove arrays, by default all that a finished model does not need: staged samples, probes, candidates."""
+        """Remove arrays, by default all that a finished model does not need: samples, codes, probes, candidates."""
         names = [spec.name for spec in arrays]
         for name in names:
             self._opened.pop(name, None)

@@ -20,6 +20,7 @@ from fxdask.kernels.projections import PROJECTIONS, NodeRange, NodeWeights, Tile
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import node_tolerance
 from fxdask.sizes import NodeBlock, padded_length
+from fxdask.store.columns import StagedCodes
 from fxdask.store.sources import Source
 from fxdask.tasks.cache import job_cache, source_key
 from fxdask.tasks.job import FitJob
@@ -103,7 +104,7 @@ class SampleTiles:
         self._job, self._samples, self._counters = job, samples, counters
         self._scratch = job_cache(job).scratch
 
-    def reader(self, codes: NDArray[np.integer]) -> TileReader:
+    def reader(self, codes: NDArray[np.integer] | StagedCodes) -> TileReader:
         """A reader of samples with these class codes."""
         return TileReader(
             codes=codes,

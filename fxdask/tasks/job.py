@@ -11,6 +11,7 @@ from fxdask.kernels.preprocessing import Preprocessing
 from fxdask.kernels.projections import PROJECTIONS
 from fxdask.kernels.statistics import node_tolerance
 from fxdask.planning.fit_plan import FitPlan
+from fxdask.store.columns import StagedCodes
 from fxdask.store.model import ModelStore
 from fxdask.tasks.cache import job_cache
 
@@ -24,8 +25,8 @@ class FitJob:
     plan: FitPlan
     seed: int
     preprocessing: Preprocessing
-    codes: NDArray[np.integer]
-    """(sample,) class codes"""
+    codes: NDArray[np.integer] | StagedCodes
+    """(sample,) class codes; in the store if a fit on a cluster is streamed, so that no task holds all of them"""
     priors: NDArray[np.float64]
     class_norms: NDArray[np.float64]
     """(class,) typical norm of the class's preprocessed samples"""

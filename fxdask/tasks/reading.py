@@ -16,6 +16,7 @@ from fxdask.kernels.projection import class_runs
 from fxdask.kernels.scratch import Scratch
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.sizes import padded_length, row_ranges, rows_per_read
+from fxdask.store.columns import StagedCodes
 from fxdask.store.sources import Allocate, Source, open_rows
 from fxdask.tasks.telemetry import TaskCounters
 
@@ -88,7 +89,7 @@ class SampleTile:
 class TileReader:
     """Reads samples tile by tile; each tile is ordered by class, preprocessed and padded."""
 
-    codes: NDArray[np.integer]
+    codes: NDArray[np.integer] | StagedCodes
     """(sample,) class codes"""
     plan: FitPlan
     preprocess: Preprocess
@@ -106,13 +107,12 @@ class TileReader:
                     f"X has changed since it was scanned: the samples from {start} on have shape {rows.shape} "
                     f"instead of {expected}; fit again and do not change X during the fit"
                 )
-            yield from self._split(rows, start, lasting=lasting)
+            yield from self._split(rows, self.codes[start : start + len(rows)], lasting=lasting)
             del rows
 
-    def _split(self, rows: NDArray, start: int, *, lasting: bool) -> Iterator[SampleTile]:
-        n_classes = int(self.codes.max()) + 1
+    def _split(self, rows: NDArray, codes: NDArray[np.integer], *, lasting: bool) -> Iterator[SampleTile]:
         for low, high in row_ranges(len(rows), self.plan.tile.samples):
-            order, runs = class_runs(self.codes[start + low : start + high], n_classes)
+            order, runs = class_runs(codes[low:high], self.plan.n_classes)
             shape = (padded_length(high - low), rows.shape[1])
             preprocessed = np.empty(shape, np.float32) if lasting else self.scratch("preprocessed", shape)
             for first, last in row_ranges(high - low, self.plan.samples_per_piece):

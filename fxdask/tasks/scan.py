@@ -19,11 +19,22 @@ from fxdask.kernels.preprocessing import (
     summarize,
 )
 from fxdask.sizes import row_ranges
+from fxdask.store.columns import StagedCodes
 from fxdask.store.model import ModelStore
 from fxdask.store.sources import Source
 from fxdask.tasks.reading import read_range
 
-__all__ = ["ScannedRows", "add_counts", "digest_rows", "norm_rows", "probe_rows", "scan_rows", "stage_rows"]
+__all__ = [
+    "NormJob",
+    "ScannedRows",
+    "add_counts",
+    "digest_of_rows",
+    "digest_rows",
+    "norm_rows",
+    "probe_rows",
+    "scan_rows",
+    "stage_rows",
+]
 
 ROWS_PER_SUMMARY = 768
 
@@ -37,6 +48,14 @@ class ScannedRows:
     probes: NDArray
 
 
+@dataclass(frozen=True)
+class NormJob:
+    """What every task needs that measures the norms of samples."""
+
+    preprocessing: Preprocessing
+    n_classes: int
+
+
 def scan_rows(
     samples: Source, start: int, stop: int | None, normalize: str | None, probed: NDArray[np.intp]
 ) -> ScannedRows:
@@ -47,32 +66,34 @@ def scan_rows(
     summary = merge_summaries(summarize(rows[low:high], normalize) for low, high in pieces)
     if not summary.is_finite:
         checked_rows(rows, start)
-    return ScannedRows(summary, _digest(rows), rows[probed - start])
+    return ScannedRows(summary, digest_of_rows(rows), rows[probed - start])
 
 
 def digest_rows(samples: Source, start: int, stop: int | None) -> bytes:
     """Range of raw samples, missing values among them -> the digest of their content."""
-    return _digest(read_range(samples, start, stop))
+    return digest_of_rows(read_range(samples, start, stop))
 
 
-def _digest(rows: NDArray) -> bytes:
+def digest_of_rows(rows: NDArray) -> bytes:
+    """(sample, feature) raw samples -> the digest of their content."""
     canonical = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("<"))
     return hashlib.sha256(canonical.data).digest()
 
 
 def norm_rows(
-    preprocessing: Preprocessing, codes: NDArray[np.integer], samples: Source, start: int, stop: int | None
+    job: NormJob, codes: NDArray[np.integer] | StagedCodes, samples: Source, start: int, stop: int | None
 ) -> NDArray[np.int64]:
     """Range of raw samples, all samples' class codes -> (class, exponent) counts of the preprocessed norms."""
-    rows, n_classes = checked_rows(read_range(samples, start, stop), start), int(codes.max()) + 1
+    rows, n_classes = checked_rows(read_range(samples, start, stop), start), job.n_classes
     if stop is not None and len(rows) != stop - start:
         raise InvalidInputError(
             f"X has changed since it was scanned: samples {start} to {stop} are now {len(rows)} rows, "
             f"not {stop - start}; fit again with samples that stay as they are"
         )
-    counts = norm_exponents(np.empty((0, rows.shape[1]), np.float32), codes[:0], n_classes)
+    of_rows = codes[start : start + len(rows)]
+    counts = norm_exponents(np.empty((0, rows.shape[1]), np.float32), of_rows[:0], n_classes)
     for low, high in row_ranges(len(rows), ROWS_PER_SUMMARY):
-        counts += norm_exponents(preprocessing(rows[low:high]), codes[start + low : start + high], n_classes)
+        counts += norm_exponents(job.preprocessing(rows[low:high]), of_rows[low:high], n_classes)
     return counts
 
 
@@ -90,4 +111,4 @@ def stage_rows(samples: Source, store: str, start: int, stop: int | None) -> byt
     """Range of raw samples -> its chunk in the store, and the digest of its content."""
     rows = checked_rows(read_range(samples, start, stop), start)
     ModelStore.open(store, "r+", finished=False).write_samples(start, rows)
-    return _digest(rows)
+    return digest_of_rows(rows)

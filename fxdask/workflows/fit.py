@@ -19,6 +19,7 @@ from fxdask.execution.workers import check_reachable
 from fxdask.kernels.preprocessing import Preprocessing
 from fxdask.kernels.scorer import Scorer
 from fxdask.planning.fit_plan import FitPlan
+from fxdask.planning.table_plan import plan_tables
 from fxdask.progress import progress_bar
 from fxdask.store.lease import Lease, exclusive_lease
 from fxdask.store.model import ModelStore
@@ -31,11 +32,24 @@ from fxdask.workflows.importance import measure_importances
 from fxdask.workflows.job import checked_preprocessing, make_job, with_store
 from fxdask.workflows.model import FittedModel, TrainingData, weight_fingerprint
 from fxdask.workflows.persistence import ModelRequest, load_model, open_or_create, write_model
-from fxdask.workflows.plan import FitOptions, plan_model
+from fxdask.workflows.plan import FitOptions, plan_model, with_tables_if_large
 from fxdask.workflows.pool import select_shared
-from fxdask.workflows.selection import assemble_selected, check_usable, log_fallbacks, warn_of_zero_spreads
+from fxdask.workflows.selection import (
+    TableRequest,
+    assemble_selected,
+    check_usable,
+    log_fallbacks,
+    tabulate_selected,
+    warn_of_zero_spreads,
+)
 from fxdask.workflows.settings import FitSettings
-from fxdask.workflows.staging import in_memory_without_store, needs_staging, probe_for_streaming, stage_in_store
+from fxdask.workflows.staging import (
+    in_memory_without_store,
+    needs_staging,
+    probe_for_streaming,
+    stage_codes,
+    stage_in_store,
+)
 from fxdask.workflows.tables import named_features
 from fxdask.workflows.unchanged import changed_samples, file_versions
 
@@ -74,6 +88,7 @@ def fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) ->
 def _fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) -> FittedModel:
     started = time.perf_counter()
     check_reachable(location_of(data.samples.handle), "the samples")
+    settings = with_tables_if_large(settings, data)
     plan = plan_model(settings, data, options)
     samples = in_memory_without_store(data.samples, options.store)
     data = replace(data, samples=samples)
@@ -116,7 +131,8 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
     check_reachable(store.url, "the store")
     try:
         handle = stage_in_store(store, samples, fit.request.scan.digest) if fit.request.staged_bytes else samples.handle
-        job = with_store(make_job(fit.request, fit.preprocessing, handle), store)
+        codes = stage_codes(store, fit.request.plan, fit.data.codes)
+        job = with_store(make_job(fit.request, fit.preprocessing, handle, codes), store)
         fitted = _run(fit, job, handle, store, lease)
     except InvalidInputError as error:
         # A store of invalid samples is useless, but samples that are only unreachable may be read again later.
@@ -125,6 +141,12 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
             transaction.abandon()
         raise
     transaction.replace()
+    if fit.settings.keeps_tables:
+        # Its class codes are in the store, so that they do not travel with the model.
+        loaded = load_model(lease.url)
+        if loaded.scorer.parameters.reread is not None:
+            requested = fit.request.normalize_requested
+            return replace(loaded, names=samples.names, info=fitted.info, normalize_requested=requested)
     return replace(fitted, job=replace(fitted.job, store=lease.url))
 
 
@@ -132,16 +154,22 @@ def _run(
     fit: _Fit, job: FitJob, handle: SamplesHandle, store: ModelStore | None, lease: Lease | None = None
 ) -> FittedModel:
     """Compute all blocks, select nodes, tabulate densities, and finish the store if there is one."""
-    job, summary = _fit_blocks(fit, job, handle, store)
+    job, summary, probes = _fit_blocks(fit, job, handle, store)
     chosen, overlaps = summary.top.nodes, None
     if fit.settings.selection == "joint":
         shared = select_shared(job, handle, chosen, store, criterion=fit.settings.criterion, verbose=fit.verbose)
         chosen, overlaps = shared.nodes, shared.overlaps
         summary = replace(summary, workers=merge_worker_stats([summary.workers, shared.workers]))
+    in_memory = replace(job, codes=fit.data.codes)
     # A local array is projected by this process, because workers have only a copy of it.
     samples = fit.data.samples
     local_handle = samples.handle if isinstance(samples.handle, np.ndarray) else handle
-    network = assemble_selected(job, local_handle, chosen, fit.settings.density_options, verbose=fit.verbose)
+    options = fit.settings.density_options
+    if fit.settings.keeps_tables:
+        request = _table_request(fit, job, local_handle, store, probes)
+        network = tabulate_selected(request, chosen, options, verbose=fit.verbose)
+    else:
+        network = assemble_selected(in_memory, local_handle, chosen, options, verbose=fit.verbose)
     log_fallbacks(fit.settings.spread, summary.source_counts, network.fallbacks)
     scorer = Scorer(network.parameters, fit.settings.density)
     with progress_bar("tabulating", shown=fit.verbose) as progress:
@@ -150,7 +178,7 @@ def _run(
     model = FittedModel(
         settings=fit.settings,
         classes=fit.data.classes,
-        job=replace(job, probe_codes=None),
+        job=replace(in_memory, probe_codes=None),
         scorer=scorer,
         selected_nodes=chosen,
         overlaps=overlaps,
@@ -183,11 +211,32 @@ def _refuse_changed_samples(fit: _Fit) -> None:
         raise changed_samples(samples.handle)
 
 
-def _fit_blocks(fit: _Fit, job: FitJob, handle: SamplesHandle, store: ModelStore | None) -> tuple[FitJob, FitSummary]:
-    """Compute all blocks and check what they found -> the job with its probes, the summary of the blocks."""
+def _table_request(
+    fit: _Fit, job: FitJob, handle: SamplesHandle, store: ModelStore | None, probes: SamplesHandle | None
+) -> TableRequest:
+    """What the tables of the selected nodes are made of; samples are probed if the blocks needed no probes."""
+    data, plan = fit.data, job.plan
+    tables = plan_tables(plan, min(plan.n_nodes, plan.n_selected * plan.n_classes))
+    if probes is None:
+        job, probes = probe_for_streaming(replace(job, plan=tables.fit), handle, store, data.codes, verbose=fit.verbose)
+    return TableRequest(
+        job=replace(job, plan=plan),
+        samples=handle,
+        probes=probes,
+        codes=data.codes,
+        plan=tables,
+        training=data.samples.handle if location_of(data.samples.handle) else None,
+        digest=fit.request.scan.digest,
+    )
+
+
+def _fit_blocks(
+    fit: _Fit, job: FitJob, handle: SamplesHandle, store: ModelStore | None
+) -> tuple[FitJob, FitSummary, SamplesHandle | None]:
+    """Compute all blocks and check what they found -> the job with its probes, the summary of the blocks, probes."""
     samples = fit.data.samples.handle if store is None else handle
     log.info("fitting %d nodes in %d blocks of %d", job.plan.n_nodes, job.plan.n_blocks, job.plan.nodes_per_block)
-    job, probes = probe_for_streaming(job, samples, store, verbose=fit.verbose)
+    job, probes = probe_for_streaming(job, samples, store, fit.data.codes, verbose=fit.verbose)
     with progress_bar("fitting", shown=fit.verbose) as progress:
         summary = fit_graphs.fit_blocks(job, handle, probes, progress)
     check_usable(summary, fit.data.classes, fit.settings.n_selected)
@@ -196,7 +245,7 @@ def _fit_blocks(fit: _Fit, job: FitJob, handle: SamplesHandle, store: ModelStore
         fit.data.classes,
         "check whether its samples are all equal, or differ by less than float32 can represent",
     )
-    return job, summary
+    return job, summary, probes
 
 
 def _divergences(summary: FitSummary, n_blocks: int, store: ModelStore | None) -> NDArray[np.float64]:

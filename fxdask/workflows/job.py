@@ -12,6 +12,7 @@ from fxdask.execution.graphs import SamplesHandle
 from fxdask.execution.scan import SampleScan, measure_class_norms
 from fxdask.kernels.preprocessing import LARGEST_PRODUCT, Preprocessing, preprocessing_from
 from fxdask.planning.fit_search import replanned
+from fxdask.store.columns import StagedCodes
 from fxdask.store.model import ModelStore
 from fxdask.tasks.job import FitJob
 from fxdask.workflows.persistence import ModelRequest
@@ -30,16 +31,22 @@ def checked_preprocessing(request: ModelRequest) -> Preprocessing:
     return preprocessing
 
 
-def make_job(request: ModelRequest, preprocessing: Preprocessing, samples: SamplesHandle) -> FitJob:
-    """The job of this request, without a store yet; the samples are read once more, for their norms."""
+def make_job(
+    request: ModelRequest, preprocessing: Preprocessing, samples: SamplesHandle, codes: StagedCodes | None = None
+) -> FitJob:
+    """The job of this request, without a store yet; the samples are read once more, for their norms.
+
+    With ``codes`` the tasks read the class codes of their samples from a store.
+    """
     settings, data = request.settings, request.data
+    of_samples = data.codes if codes is None else codes
     return FitJob(
         plan=request.plan,
         seed=settings.seed,
         preprocessing=preprocessing,
-        codes=data.codes,
+        codes=of_samples,
         priors=prior_values(settings.priors, data.counts),
-        class_norms=measure_class_norms(samples, data.codes, preprocessing),
+        class_norms=measure_class_norms(samples, of_samples, preprocessing, len(data.counts)),
         criterion=settings.node_criterion,
         location=settings.location,
         spread=settings.spread,

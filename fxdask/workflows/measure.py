@@ -45,7 +45,7 @@ def measure_classes(
     store = open_or_create(url, peek_header(url), request)
     check_reachable(store.url, "the store")
     job = with_store(make_job(request, checked_preprocessing(request), data.samples.handle), store)
-    job, probes = probe_for_streaming(job, data.samples.handle, store, verbose=False)
+    job, probes = probe_for_streaming(job, data.samples.handle, store, data.codes, verbose=False)
     summary = fit_blocks(job, data.samples.handle, probes, progress)
     warn_of_zero_spreads(summary.source_counts, data.classes, "check whether its samples are all equal")
     return replace(job, probe_codes=None), summary

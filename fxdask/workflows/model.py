@@ -15,12 +15,15 @@ from fxdask.kernels.projections import PROJECTIONS
 from fxdask.kernels.scorer import Scorer
 from fxdask.kernels.weights import FINGERPRINT_FEATURES, fingerprint_nodes
 from fxdask.planning.fit_plan import FitPlan
+from fxdask.sizes import row_ranges
 from fxdask.tasks.job import FitJob
 from fxdask.workflows.data import Samples
 from fxdask.workflows.settings import FitSettings
 from fxdask.workflows.tables import in_fitted_order
 
 __all__ = ["FittedModel", "TrainingData", "weight_fingerprint"]
+
+CODES_PER_STEP = 2**20
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,10 @@ class TrainingData:
         """Digest of the classes and of every sample's class."""
         kind = "text" if self.classes.dtype.kind in "UO" else self.classes.dtype.kind
         named = json.dumps([kind, self.classes.tolist()]).encode()
-        return hashlib.sha256(named + np.asarray(self.codes, "<i4").tobytes()).hexdigest()
+        found = hashlib.sha256(named)
+        for start, stop in row_ranges(len(self.codes), CODES_PER_STEP):
+            found.update(np.asarray(self.codes[start:stop], "<i4").tobytes())
+        return found.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

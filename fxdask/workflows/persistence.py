@@ -14,19 +14,24 @@ from numpy.typing import NDArray
 
 from fxdask.errors import StoreExistsError, StoreFormatError, WeightStreamError
 from fxdask.execution.scan import SampleScan
+from fxdask.kernels.density.summed import as_arrays, from_arrays
 from fxdask.kernels.network import NetworkParameters, class_members
 from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.preprocessing import Preprocessing
 from fxdask.kernels.projections import PROJECTIONS
 from fxdask.kernels.scorer import Scorer
 from fxdask.kernels.statistics import LOCATIONS, TOLERANCE_RULE
+from fxdask.kernels.temperature import picked_slices
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.planning.pool_plan import plan_pool
 from fxdask.sizes import format_bytes, projection_in_use
+from fxdask.store.columns import StagedCodes
 from fxdask.store.group import check_room, peek_header
 from fxdask.store.layout import ModelShape
 from fxdask.store.model import ModelStore
+from fxdask.store.sources import NpyAddress, ZarrAddress
 from fxdask.tasks.job import FitJob
+from fxdask.tasks.reread import TrainingSamples
 from fxdask.workflows.model import FittedModel, TrainingData, weight_fingerprint
 from fxdask.workflows.settings import AUTOMATIC, FitSettings
 
@@ -187,7 +192,7 @@ def write_model(store: ModelStore, model: FittedModel) -> None:
     """Write the arrays that prediction needs, and then mark the model as finished."""
     job, parameters = model.job, model.scorer.parameters
     arrays: dict[str, NDArray | None] = {
-        "labels": job.codes.astype(np.int32),
+        "labels": job.codes[: job.plan.n_samples].astype(np.int32),
         "priors": job.priors,
         "class": model.classes,
         "shift": job.preprocessing.shift,
@@ -199,6 +204,9 @@ def write_model(store: ModelStore, model: FittedModel) -> None:
     }
     for name in ("nodes", "weights", "projections", "bandwidth", "location", "spread"):
         arrays[f"selected/{name}"] = getattr(parameters, name)
+    if parameters.tables:
+        arrays["tables/picked"] = arrays.pop("selected/projections")
+        arrays |= {f"tables/{name}": values for name, values in as_arrays(parameters.tables).items()}
     for name in parameters.rule.stored_arrays:
         arrays[f"selected/{name}"] = parameters.learned[name]
     store.write({name: values for name, values in arrays.items() if values is not None})
@@ -209,7 +217,18 @@ def write_model(store: ModelStore, model: FittedModel) -> None:
         source_counts=model.source_counts.tolist(),
         bandwidth_fallbacks=model.bandwidth_fallbacks,
         temperature=model.temperature,
+        **(_table_facts(model) if parameters.tables else {}),
     )
+
+
+def _table_facts(model: FittedModel) -> dict[str, Any]:
+    """What the header of a model with tables has besides: the classes' counts, and where its samples are."""
+    reread = model.scorer.parameters.reread
+    samples = reread.samples if isinstance(reread, TrainingSamples) else None
+    address = None
+    if isinstance(samples, (ZarrAddress, NpyAddress)):
+        address = {"kind": "zarr" if isinstance(samples, ZarrAddress) else "npy", **asdict(samples)}
+    return {"class_counts": list(model.job.plan.class_counts), "training": address}
 
 
 def load_model(url: str) -> FittedModel:
@@ -272,11 +291,7 @@ def _check_sizes(settings: FitSettings, job: FitJob, n_classes: int, names: Any,
 
 def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> FitJob:
     header, sizes = store.header, store.header["sizes"]
-    labels = store.read("labels")
-    if labels.size == 0 or labels.min() < 0 or labels.max() >= n_classes:
-        raise ValueError(f"labels outside of the {n_classes} classes")
-    codes = labels.astype(np.min_scalar_type(n_classes - 1))
-    counts = tuple(int(count) for count in np.bincount(codes, minlength=n_classes))
+    codes, counts = _stored_codes(store, n_classes, in_store=settings.keeps_tables)
     scale = store.read("scale") if settings.normalize == "feature" else None
     priors = store.read("priors")
     if not (np.isfinite(priors) & (priors > 0)).all():
@@ -286,6 +301,7 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
         n_features=sizes["input"],
         class_counts=counts,
         n_selected=settings.n_selected,
+        keeps_tables=settings.keeps_tables,
         nodes_per_block=header["nodes_per_block"],
         kept=settings.kept,
         projection=projection_in_use(settings.projection, sizes["input"]),
@@ -304,6 +320,22 @@ def _stored_job(store: ModelStore, settings: FitSettings, n_classes: int) -> Fit
         shrink_spread=settings.shrink_spread,
         store=store.url,
     )
+
+
+def _stored_codes(
+    store: ModelStore, n_classes: int, *, in_store: bool
+) -> tuple[NDArray[np.integer] | StagedCodes, tuple[int, ...]]:
+    """(sample,) class codes, which may stay in the store, and the number of samples of each class."""
+    if in_store:
+        counts, n_samples = tuple(map(int, store.header["class_counts"])), store.header["sizes"]["sample"]
+        if len(counts) != n_classes or min(counts) < 1 or sum(counts) != n_samples:
+            raise ValueError(f"class_counts {counts} of {n_samples} samples")
+        return StagedCodes(store.url, n_samples, "model", finished=True), counts
+    labels = store.read("labels")
+    if labels.size == 0 or labels.min() < 0 or labels.max() >= n_classes:
+        raise ValueError(f"labels outside of the {n_classes} classes")
+    codes = labels.astype(np.min_scalar_type(n_classes - 1))
+    return codes, tuple(int(count) for count in np.bincount(codes, minlength=n_classes))
 
 
 def _stored_temperature(header: Mapping[str, Any]) -> float:
@@ -356,6 +388,8 @@ def _stored_parameters(
     store: ModelStore, settings: FitSettings, job: FitJob, selected: NDArray[np.int64]
 ) -> NetworkParameters:
     nodes, rule = store.read("selected/nodes"), settings.density_options.rule
+    if settings.keeps_tables:
+        return _stored_tables(store, settings, job, selected)
     projections = store.read("selected/projections")
     return NetworkParameters(
         preprocessing=job.preprocessing,
@@ -370,6 +404,47 @@ def _stored_parameters(
         log_priors=np.log(job.priors),
         rule=rule,
         learned={name: store.read(f"selected/{name}") for name in rule.stored_arrays},
+    )
+
+
+def _stored_tables(
+    store: ModelStore, settings: FitSettings, job: FitJob, selected: NDArray[np.int64]
+) -> NetworkParameters:
+    """The parameters of a model that keeps tables."""
+    nodes, rule, weights = store.read("selected/nodes"), settings.density_options.rule, store.read("selected/weights")
+    member = class_members(nodes, selected, job.plan.n_classes)
+    bandwidth = store.read("selected/bandwidth")
+    arrays = {name: store.read(f"tables/{name}") for name in ("densities", "sums", "cells", "outermost")}
+    try:
+        for name, values in arrays.items():
+            if not np.isfinite(values).all():
+                raise ValueError(f"tables/{name} has values that no fit writes")
+        tables = from_arrays(arrays, bandwidth)
+        used = {(k, u) for k, of_class in enumerate(rule.used_nodes(member)) for u in of_class}
+        counts = job.plan.class_counts
+        if set(tables) != used or any(density.n_samples != counts[k] for (k, _), density in tables.items()):
+            raise ValueError("its tables are not those of its classes and nodes")
+    except (ValueError, IndexError) as error:
+        raise StoreFormatError(f"{store.url} is damaged: {error}; restore or refit it") from error
+    training, reread = store.header.get("training"), None
+    if training:
+        kind = {"zarr": ZarrAddress, "npy": NpyAddress}[training["kind"]]
+        samples = kind(**{name: str(value) for name, value in training.items() if name != "kind"})
+        reread = TrainingSamples.of(job, samples, weights, store.header["identity"]["samples"])
+    return NetworkParameters(
+        preprocessing=job.preprocessing,
+        nodes=nodes,
+        weights=weights,
+        projections=store.read("tables/picked"),
+        class_slices=picked_slices(job.plan.class_slices),
+        bandwidth=bandwidth,
+        location=store.read("selected/location"),
+        spread=store.read("selected/spread"),
+        member=member,
+        log_priors=np.log(job.priors),
+        rule=rule,
+        tables=tables,
+        reread=reread,
     )
 
 
@@ -389,7 +464,7 @@ def _impossible_array(parameters: NetworkParameters, job: FitJob, selected: NDAr
         "shift": job.preprocessing.shift,
         "scale": job.preprocessing.scale,
         "selected/weights": parameters.weights,
-        "selected/projections": parameters.projections,
+        "tables/picked" if parameters.tables else "selected/projections": parameters.projections,
         "selected/bandwidth": parameters.bandwidth,
         "selected/location": parameters.location,
         "selected/spread": parameters.spread,

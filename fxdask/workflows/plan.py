@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,15 +19,16 @@ from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit
 from fxdask.planning.machine import ClusterShape
 from fxdask.planning.pool_plan import plan_pool, plan_pool_relief
+from fxdask.planning.table_plan import TABLES_ABOVE, plan_tables
 from fxdask.sizes import MIB, projection_in_use
 from fxdask.store.group import peek_header
-from fxdask.store.sources import decoded_bytes
+from fxdask.store.sources import decoded_bytes, location_of
 from fxdask.workflows.data import Samples
 from fxdask.workflows.model import TrainingData
 from fxdask.workflows.settings import FitSettings
 from fxdask.workflows.staging import needs_staging
 
-__all__ = ["FitOptions", "plan_model"]
+__all__ = ["FitOptions", "plan_model", "with_tables_if_large"]
 
 COMPILER_BYTES = 160 * MIB  # of numba, which structured projections and all criteria but Fisher's are compiled with
 
@@ -52,6 +53,7 @@ class FitOptions:
 
 def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -> FitPlan:
     """Plan a fit from sizes and memory; only the labels are read."""
+    settings = with_tables_if_large(settings, data)
     samples, store, nodes_per_block = data.samples, options.store, options.nodes_per_block
     if store and not options.overwrite:
         # A resumed fit must keep the block size of its store.
@@ -77,6 +79,7 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         n_tables=_n_tables(settings, data.counts),
         learned_bytes=rule.learned_bytes(n_classes, n_chosen),
         projection=projection,
+        keeps_tables=settings.keeps_tables,
     )
     plan = plan_fit(
         size,
@@ -88,11 +91,26 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
             else measured_resources(options.memory_limit, extra_baseline)
         ),
     )
+    if settings.keeps_tables:
+        plan_tables(plan, n_chosen)  # refuses tasks that do not fit into memory
     if settings.selection == "joint":
         pool = plan_pool(plan, plan.n_ranked, in_store=store is not None)  # refuses a pool that is too large
         if Need.ROWS in needs:
             plan_pool_relief(plan, pool.n_candidates, min(N_ANCHORS, plan.n_samples), N_NEIGHBOURS)
     return plan
+
+
+def with_tables_if_large(settings: FitSettings, data: TrainingData) -> FitSettings:
+    """The settings, with tables instead of projections that are very large, if the samples can be read again.
+
+    It depends on the sizes alone, so that every machine makes the same model.
+    """
+    if settings.keep_projections != "selected" or settings.why_no_tables():
+        return settings
+    n_nodes = min(settings.n_nodes, settings.n_selected * len(data.counts))
+    is_large = 4 * n_nodes * data.samples.n_samples > TABLES_ABOVE
+    at_address = location_of(data.samples.handle) is not None
+    return replace(settings, keep_projections="table") if is_large and at_address else settings
 
 
 def _n_tables(settings: FitSettings, counts: NDArray[np.int64]) -> int:

@@ -35,14 +35,15 @@ def pool_relief(job: FitJob, samples: SamplesHandle, nodes: NDArray[np.int64], *
     """
     weights = weights_of(job, nodes)
     project = PackedProjection(weights, job.preprocessing, packed_tile(len(nodes), job.plan.tile))
-    rows = spread_anchors(job.codes, job.plan.n_classes, N_ANCHORS)
+    codes = job.codes[: job.plan.n_samples]
+    rows = spread_anchors(codes, job.plan.n_classes, N_ANCHORS)
     plan = plan_pool_relief(job.plan, len(nodes), len(rows), N_NEIGHBOURS)
     projected = project_pool(project, samples, plan, rows)
     ranges = ColumnRanges(projected.lowest.astype(np.float64), projected.highest.astype(np.float64))
     relief_job = ReliefJob(
-        anchors=Anchors(rows, job.codes[rows], ranges.scaled(_in_order(projected))),
+        anchors=Anchors(rows, codes[rows], ranges.scaled(_in_order(projected))),
         ranges=ranges,
-        codes=job.codes,
+        codes=codes,
         n_classes=job.plan.n_classes,
         n_neighbours=N_NEIGHBOURS,
         project=project,

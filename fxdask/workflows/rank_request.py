@@ -129,10 +129,8 @@ def _unplanned(settings: RankSettings, data: TrainingData, options: RankOptions)
         seed=settings.seed,
         omits_missing=settings.missing == "omit",
     )
-    sorting = job.sorting_criteria
-    if options.redundancy is not None:
-        sorting += (f"redundancy={options.redundancy.how!r}",)
-    return job, replace(size, sorts_columns=job.sorts_columns, sorting=sorting)
+    whole = (f"redundancy={options.redundancy.how!r}",) if options.redundancy is not None else ()
+    return job, replace(size, sorts_columns=job.sorts_columns, sorting=job.sorting_criteria, whole=whole)
 
 
 def _small_in_memory(data: TrainingData, settings: RankSettings) -> TrainingData:

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import FewUsableNodesWarning, InvalidInputError, ZeroSpreadWarning, warn_user
+from fxdask.execution import fit as fit_graphs
 from fxdask.execution.fit import project_selected
 from fxdask.execution.graphs import SamplesHandle
-from fxdask.kernels.network import DensityOptions, NetworkParameters, SelectedNodes, assemble
+from fxdask.kernels.network import DensityOptions, NetworkParameters, SelectedNodes, assemble, class_members
 from fxdask.kernels.scorer import Scorer
 from fxdask.kernels.selection import NO_NODE
-from fxdask.kernels.statistics import SPREAD_SOURCES
-from fxdask.kernels.temperature import held_out_columns, temperature_of
+from fxdask.kernels.statistics import SPREAD_SOURCES, shrunk_spread
+from fxdask.kernels.temperature import held_out_columns, picked_slices, samples_of_class, temperature_of
+from fxdask.planning.table_plan import TablePlan
 from fxdask.progress import progress_bar
+from fxdask.store.sources import Source
 from fxdask.tasks.fit import FitSummary
 from fxdask.tasks.job import FitJob, tolerance_at, weights_of
+from fxdask.tasks.reread import TrainingSamples
+from fxdask.tasks.tabulate import TableJob
 from fxdask.tasks.threads import one_blas_thread
 
-__all__ = ["Network", "assemble_selected", "check_usable", "log_fallbacks", "warn_of_zero_spreads"]
+__all__ = [
+    "Network",
+    "TableRequest",
+    "assemble_selected",
+    "check_usable",
+    "log_fallbacks",
+    "tabulate_selected",
+    "warn_of_zero_spreads",
+]
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +90,8 @@ class Network:
         """The temperature of the probabilities, from scores of the samples as if they had been left out."""
         with one_blas_thread():
             scores = scorer.held_out_scores(self.held_out, self.held_out_codes)
-        return temperature_of(scores, self.held_out_codes)
+        known = np.isfinite(scores).all(axis=1)  # tables without samples do not know densities in wide gaps
+        return temperature_of(scores[known], self.held_out_codes[known]) if known.any() else 1.0
 
 
 def assemble_selected(
@@ -100,3 +114,70 @@ def assemble_selected(
         held_out = values[:, columns]  # before they are sorted
         parameters, fallbacks = assemble(job.preprocessing, selected, chosen, job.priors, options)
     return Network(parameters, fallbacks, held_out, codes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRequest:
+    """What the tables of selected nodes are made of."""
+
+    job: FitJob
+    samples: SamplesHandle
+    probes: SamplesHandle | None
+    codes: NDArray[np.integer]
+    """(sample,) class codes"""
+    plan: TablePlan
+    training: Source | None
+    """The address of the training samples, to sum all kernels at points that tables do not decide; None: none."""
+    digest: str
+    """Of the training samples."""
+
+
+def tabulate_selected(
+    request: TableRequest, chosen: NDArray[np.int64], options: DensityOptions, *, verbose: bool
+) -> Network:
+    """The selected nodes of all classes with their bandwidths, and with sums on the workers instead of all values."""
+    job, counts = request.job, request.job.plan.class_counts
+    nodes = np.unique(chosen[chosen != NO_NODE])
+    weights, member = weights_of(job, nodes), class_members(nodes, chosen, len(counts))
+    columns, picked_codes = held_out_columns(job.plan.class_slices)
+    picked = np.concatenate(
+        [
+            samples_of_class(request.codes, k, columns[picked_codes == k] - slices.start)
+            for k, slices in enumerate(job.plan.class_slices)
+        ]
+    )
+    table_job = TableJob(
+        fit=replace(job, plan=request.plan.fit),
+        weights=weights,
+        used=tuple(map(tuple, options.rule.used_nodes(member))),
+        bandwidth=options.bandwidth,
+        bandwidth_spread=options.bandwidth_spread,
+        picked=np.sort(picked),
+    )
+    groups = request.plan.groups(len(nodes))
+    with progress_bar("selecting", shown=verbose) as progress:
+        parts = fit_graphs.tabulate_selected(table_job, request.samples, request.probes, groups, progress)
+    values = np.concatenate([part.picked for part in parts])[:, np.argsort(np.argsort(picked))]
+    location, spread, bandwidth = (
+        np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("location", "spread", "bandwidth")
+    )
+    slices, reread = picked_slices(job.plan.class_slices), None
+    if request.training is not None:
+        reread = TrainingSamples.of(replace(job, codes=request.codes), request.training, weights, request.digest)
+    parameters = NetworkParameters(
+        preprocessing=job.preprocessing,
+        nodes=nodes,
+        weights=weights,
+        projections=np.concatenate([np.sort(values[:, own], axis=1) for own in slices], axis=1),
+        class_slices=slices,
+        bandwidth=bandwidth,
+        location=location,
+        spread=shrunk_spread(spread, counts) if options.shrink_spread else spread,
+        member=member,
+        log_priors=np.log(job.priors),
+        rule=options.rule,
+        tables={key: density for part in parts for key, density in part.densities.items()},
+        reread=reread,
+    )
+    fallbacks = {"spread": sum(part.n_fallbacks for part in parts), "rule": 0}
+    return Network(parameters, fallbacks, values, picked_codes)

@@ -14,7 +14,7 @@ from fxdask.errors import InvalidInputError
 from fxdask.kernels.combination.table import COMBINATIONS
 from fxdask.kernels.criteria.base import Need
 from fxdask.kernels.criteria.table import CRITERIA
-from fxdask.kernels.density.bandwidth import BANDWIDTHS
+from fxdask.kernels.density.bandwidth import BANDWIDTHS, BY_COUNT
 from fxdask.kernels.network import DensityOptions
 from fxdask.kernels.preprocessing import NORMALIZATIONS, FeatureSummary, chosen_normalization
 from fxdask.kernels.projections import PROJECTIONS
@@ -40,7 +40,7 @@ SELECTIONS = ("top", "joint")
 """How nodes are selected: the best of each class, or one set that all classes share."""
 
 POOL_CRITERION = "extended_fisher"
-PROJECTIONS_KEPT = ("selected", "all")
+PROJECTIONS_KEPT = ("selected", "all", "table")
 # Outside of this range the squared distance in bandwidths overflows float64.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
 MEASURED_BY_A_FIT = frozenset({Need.LOCATION_AND_SPREAD, Need.MOMENTS, Need.SORTED_COLUMNS, Need.DISTANCES})
@@ -92,6 +92,23 @@ class FitSettings:
         wanted = {"weights": self.keep_weights, "projections": self.keep_projections == "all"}
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
+    @property
+    def keeps_tables(self) -> bool:
+        """Whether the model keeps tables of its training values instead of the values."""
+        return self.keep_projections == "table"
+
+    def why_no_tables(self) -> str:
+        """Why tables cannot replace the training values of such a model; empty if they can."""
+        if COMBINATIONS[self.combine].needs_normal_scores:
+            simple = (repr(name) for name, rule in COMBINATIONS.items() if not rule.needs_normal_scores)
+            return f"combine={self.combine!r} needs the ranks of all training values; choose one of {', '.join(simple)}"
+        if isinstance(self.bandwidth, str) and self.bandwidth not in BY_COUNT:
+            return (
+                f"bandwidth={self.bandwidth!r} needs all training values; "
+                f"choose one of {', '.join(map(repr, BY_COUNT))} or a number"
+            )
+        return ""
+
     def n_ranked(self, n_classes: int) -> int:
         """Nodes of each class that the blocks keep: those to select, or the candidates of a joint selection."""
         if self.selection == "top":
@@ -137,6 +154,11 @@ class FitSettings:
             check_name(name, getattr(self, name), known)
         _check_needs(self.criterion, self.selection)
         _check_bandwidth(self.bandwidth)
+        if self.keeps_tables and self.why_no_tables():
+            raise InvalidInputError(
+                f'keep_projections="table" keeps no training values but {self.why_no_tables()}, '
+                'or keep_projections="selected"'
+            )
         check_priors(self.priors)
         for name in ("shrink_spread", "keep_weights"):
             check_flag(name, getattr(self, name))

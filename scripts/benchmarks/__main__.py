@@ -4,7 +4,9 @@ import click
 
 from benchmarks.accuracy import accuracy
 from benchmarks.classes import classes
+from benchmarks.compare import compare
 from benchmarks.density import density
+from benchmarks.everything import everything
 from benchmarks.fit import fit
 from benchmarks.images import images
 from benchmarks.joint import joint
@@ -18,6 +20,7 @@ from benchmarks.samples import samples
 from benchmarks.scale import scale
 from benchmarks.score import score
 from benchmarks.small_classes import small_classes
+from benchmarks.structured import structured
 
 
 @click.group(context_settings={"show_default": True})
@@ -27,7 +30,9 @@ def benchmarks() -> None:
 
 benchmarks.add_command(accuracy)
 benchmarks.add_command(classes)
+benchmarks.add_command(compare)
 benchmarks.add_command(density)
+benchmarks.add_command(everything)
 benchmarks.add_command(fit)
 benchmarks.add_command(images)
 benchmarks.add_command(joint)
@@ -41,4 +46,5 @@ benchmarks.add_command(score)
 benchmarks.add_command(samples)
 benchmarks.add_command(scale)
 benchmarks.add_command(small_classes)
+benchmarks.add_command(structured)
 benchmarks(prog_name="scripts/bench")

@@ -9,6 +9,8 @@ from distributed import Client, LocalCluster
 
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import MemoryPlanError
+from fxdask.execution import fit as fit_graphs
+from fxdask.store.columns import StagedCodes
 from fxdask.tasks.telemetry import peak_bytes
 
 LIMIT = 420 * 2**20
@@ -49,20 +51,26 @@ def small_workers(in_memory):
 
 
 @pytest.mark.parametrize("kind", ["npy", "numpy", "no store"])
-def test_samples_larger_than_a_worker_give_the_same_values(many, in_memory, small_workers, tmp_path, kind):
+def test_samples_larger_than_a_worker_give_the_same_values(many, in_memory, small_workers, tmp_path, kind, monkeypatch):
     file, X, y = many
+    jobs, fit_blocks = [], fit_graphs.fit_blocks
+    monkeypatch.setattr(fit_graphs, "fit_blocks", lambda job, *rest: jobs.append(job) or fit_blocks(job, *rest))
     data = X if kind == "numpy" else file
     processes = small_workers.run(os.getpid)
-    clf = FisherNetworkClassifier(**NETWORK, store=None if kind == "no store" else tmp_path / "model.zarr")
+    store, kept = None if kind == "no store" else tmp_path / "model.zarr", "table" if kind == "npy" else "selected"
+    clf = FisherNetworkClassifier(**NETWORK, store=store, keep_projections=kept)
     plan = clf.plan(data, y)
     assert plan.is_streamed
     assert plan.resources.limit == LIMIT
     assert plan.resources.processes == 2
     clf.fit(data, y)
     assert clf.divergences_.tobytes() == in_memory.divergences_.tobytes()
+    assert clf.network_.bandwidth.tobytes() == in_memory.network_.bandwidth.tobytes()
+    assert np.array_equal(clf.predict(X[:2_000]), in_memory.predict(X[:2_000]))
     read = clf.fit_info_["bytes_read_by_process"]
     assert sum(read.values()) == plan.bytes_read > 0
     assert len(read) == 2, "both workers read samples"
+    assert isinstance(jobs[0].codes, StagedCodes) == (kind != "no store"), "no task holds the codes of all samples"
     assert small_workers.run(os.getpid) == processes, "no worker was restarted"
     assert max(small_workers.run(peak_bytes).values()) < 0.8 * LIMIT
     assert max(clf.fit_info_["peak_bytes_by_process"].values()) <= max(small_workers.run(peak_bytes).values())

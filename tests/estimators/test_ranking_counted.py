@@ -15,16 +15,18 @@ from fxdask import sizes
 from fxdask.errors import InvalidInputError, MemoryPlanError
 from fxdask.planning import rank_plan
 from fxdask.sizes import MIB
+from fxdask.tasks import counted_block
 from fxdask.tasks import rank_counted as tasks
 from fxdask.workflows import rank_request as workflow
 
+SORTED = ["mutual_information", "density_overlap"]
 COUNTED = ["fisher", "extended_fisher", "pearson", "kolmogorov_smirnov", "volume_of_overlap"]
 
 
 def no_room_for_columns(patch, n_values=2**18, n_bytes=16 * MIB):
     """No column fits into memory, so that the plan counts: so many values at a time, into tables of these bytes."""
     patch.setattr(rank_plan, "CRITERION_BYTES", 2**40)
-    patch.setattr(tasks, "VALUES_PER_COUNT", n_values)
+    patch.setattr(counted_block, "VALUES_PER_COUNT", n_values)
     patch.setattr(sizes, "BYTES_PER_COUNT", n_bytes)
 
 
@@ -34,7 +36,7 @@ def counted(monkeypatch):
 
 
 def assert_same(found, expected):
-    assert found.info["plan"]["columns"] == "counted in several passes"
+    assert found.info["plan"]["columns"] in ("counted in several passes", "counted and sorted in several passes")
     assert expected.info["plan"]["columns"] == "in memory"
     for name in expected.criteria:
         assert found.scores[name].tobytes() == expected.scores[name].tobytes(), name
@@ -63,7 +65,8 @@ def test_counted_scores_have_the_bits_of_sorted_ones(tmp_path_factory, drawn, sh
         values[np.random.default_rng(0).random(values.shape) < share] = np.nan
     n_values, n_bytes, per_range, per_chunk = sizes
     options = dict(zip(("location", "spread"), measures, strict=True), missing="omit")
-    expected = fxdask.rank_features(values, y, COUNTED, **options)
+    criteria = COUNTED if n_values % 2 else [*COUNTED[:3], *SORTED]
+    expected = fxdask.rank_features(values, y, criteria, **options)
     source = values
     if form == "parquet":
         source = tmp_path_factory.mktemp("counted") / "x.parquet"
@@ -77,7 +80,8 @@ def test_counted_scores_have_the_bits_of_sorted_ones(tmp_path_factory, drawn, sh
         patch.setattr(workflow, "SMALL", 0)
         patch.setattr(rank_plan, "BYTES_PER_RANGE", per_range)
         patch.setattr(rank_plan, "FEWEST_FEATURES", 1 + n_values % 3)
-        assert_same(fxdask.rank_features(source, y, COUNTED, **options), expected)
+        patch.setattr(rank_plan, "MOST_PART_VALUES", 5 + n_values // 4)
+        assert_same(fxdask.rank_features(source, y, criteria, **options), expected)
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +97,14 @@ def long_columns():
     return X, y
 
 
-def test_long_columns_and_a_class_of_few_samples(long_columns, counted):
+def test_long_columns_and_a_class_of_few_samples(long_columns, counted, monkeypatch):
     X, y = long_columns
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank_plan, "CRITERION_BYTES", 40)
-        expected = fxdask.rank_features(X, y, COUNTED)
-    found = fxdask.rank_features(X, y, [*COUNTED, "relief"], n_anchors=5)
+        expected = fxdask.rank_features(X, y, [*COUNTED, *SORTED])
+    monkeypatch.setattr(rank_plan, "MOST_PART_VALUES", 9_000)
+    found = fxdask.rank_features(X, y, [*COUNTED, *SORTED, "relief"], n_anchors=5)
+    assert found.info["plan"]["values_per_part"] == 9_000
     assert_same(found, expected)
     assert np.isfinite(found.scores["relief"]).all()
     assert found.curves.shape == (len(found.shown), 4, 240)
@@ -137,12 +143,18 @@ def test_values_that_no_ranking_takes_are_refused(long_columns, counted):
             fxdask.rank_features(bad, y, ["kolmogorov_smirnov"])
 
 
-def test_criteria_that_cannot_be_counted_are_refused_by_name(long_columns, counted):
+def test_sorted_values_need_memory_for_one_part(long_columns, monkeypatch):
     X, y = long_columns
+    monkeypatch.setattr(rank_plan, "CRITERION_BYTES", 2**40)
+    monkeypatch.setattr(rank_plan, "PART_BYTES", 2**24)
     with pytest.raises(
-        MemoryPlanError, match="^mutual_information needs all 60,000 values .* leave mutual_information"
+        MemoryPlanError, match="^sorting values in parts for mutual_information needs .* for one feature, but a task"
     ):
         fxdask.rank_features(X, y, ["fisher", "mutual_information"])
+
+
+def test_redundancy_is_refused_by_name(long_columns, counted):
+    X, y = long_columns
     with pytest.raises(MemoryPlanError, match="^redundancy='mrmr' needs all 60,000 values of a feature in memory"):
         fxdask.FilterSelector("fisher", k=2, redundancy="mrmr").fit(X, y)
 

@@ -53,11 +53,29 @@ def test_a_column_that_does_not_fit_is_counted_in_several_passes():
     assert replace(plan, size=replace(size, n_samples=10**9)).block_bytes == plan.block_bytes
 
 
-def test_what_needs_a_whole_column_is_refused_by_name_with_both_numbers():
+def test_sorted_columns_that_do_not_fit_are_read_in_parts():
     size = RankSize(n_samples=100_000_000, n_features=3, sorting=("mutual_information", "density_overlap"))
+    plan = plan_ranking(size, RowFacts(rows_per_chunk=100_000), worker(GIB))
+    assert plan.is_counted
+    assert plan.facts()["columns"] == "counted and sorted in several passes"
+    assert plan.block_bytes <= worker(GIB).per_task
+    assert plan.n_passes >= 7 + size.n_samples / plan.values_per_part
+    larger = plan_ranking(size, RowFacts(rows_per_chunk=100_000), worker(2 * GIB))
+    assert larger.values_per_part > plan.values_per_part
+    assert plan_ranking(size, None, worker(16 * GIB)).values_per_part == 0
+    with pytest.raises(
+        MemoryPlanError,
+        match="^sorting values in parts for mutual_information and density_overlap needs .* MiB for one feature, but a "
+        "task may use .* MiB; give",
+    ):
+        plan_ranking(size, None, worker(350 * MIB))
+
+
+def test_what_needs_a_whole_column_is_refused_by_name_with_both_numbers():
+    size = RankSize(n_samples=100_000_000, n_features=3, whole=("redundancy='joint'",))
     message = (
-        "^mutual_information and density_overlap need all 100,000,000 values of a feature in memory, 4.5 GiB for "
-        "one feature, but a task may use 464.4 MiB; give .* 7.7 GiB .*; or leave mutual_information and density_overlap"
+        "^redundancy='joint' needs all 100,000,000 values of a feature in memory, 4.5 GiB for one feature, "
+        "but a task may use 464.4 MiB; give .* 7.7 GiB .*; or leave redundancy='joint' out"
     )
     with pytest.raises(MemoryPlanError, match=message):
         plan_ranking(size, None, worker(GIB))
@@ -65,7 +83,7 @@ def test_what_needs_a_whole_column_is_refused_by_name_with_both_numbers():
 
 def test_counts_that_do_not_fit_are_refused_with_both_numbers():
     size = RankSize(n_samples=100_000_000, n_features=3, n_classes=20_000)
-    with pytest.raises(MemoryPlanError, match="counting the values of one feature needs .* GiB but a task may use 464"):
+    with pytest.raises(MemoryPlanError, match="counting values needs .* GiB for one feature, but a task may use 464"):
         plan_ranking(size, None, worker(GIB))
 
 
@@ -74,7 +92,7 @@ def test_a_resumed_ranking_keeps_its_blocks_and_counts_if_they_do_not_fit():
     plan = plan_ranking(size, RowFacts(rows_per_chunk=100_000), resources)
     assert not plan.is_counted
     assert with_blocks_of(plan, 30).is_counted
-    assert not with_blocks_of(replace(plan, size=replace(size, sorting=("density_overlap",))), 30).is_counted
+    assert not with_blocks_of(replace(plan, size=replace(size, whole=("redundancy='joint'",))), 30).is_counted
 
 
 def test_a_chunk_that_does_not_fit_is_cut():

@@ -63,6 +63,8 @@ def stores(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
         patch.setattr(pool, "sum_pool", Mock(side_effect=KeyboardInterrupt))
         fit(store=folder / "pool.zarr", selection="joint")
+    np.save(folder / "X.npy", X)
+    fit(folder / "X.npy", store=folder / "tables.zarr", combine="sum", keep_projections="table")
     begin_group(str(folder / "created.zarr"), "model", [])
     fxdask.rank_features(X, Y, ["pearson", "relief"], store=folder / "ranking.zarr")
     return folder
@@ -98,6 +100,7 @@ def test_every_array_is_described(title, specs):
     ("store", "kind"),
     [
         ("model.zarr", "Model"),
+        ("tables.zarr", "Model"),
         ("unfinished.zarr", "Model"),
         ("created.zarr", "Model"),
         ("scored.zarr", "Scores"),
@@ -113,8 +116,8 @@ def test_every_header_field_is_described(stores, store, kind):
 
 
 def test_every_field_inside_the_header_is_described(stores):
-    header, text = header_of(stores / "model.zarr"), section("Model")
-    for outer in ("identity", "sizes", "classes", "bandwidth_fallbacks"):
+    header, text = header_of(stores / "tables.zarr"), section("Model")
+    for outer in ("identity", "sizes", "classes", "bandwidth_fallbacks", "training"):
         for name in header[outer]:
             assert f"`{name}`" in text, (outer, name)
 
@@ -125,9 +128,9 @@ def arrays_in(group):
 
 def test_all_arrays_of_the_stores_are_described(stores):
     """The stores hold every array that the table names, so no array is described that is never written."""
-    names = ("model.zarr", "unfinished.zarr", "joint.zarr", "pool.zarr")
+    names = ("model.zarr", "unfinished.zarr", "joint.zarr", "pool.zarr", "tables.zarr")
     written = set().union(*(arrays_in(zarr.open_group(stores / name, mode="r")) for name in names))
-    assert written == {spec.name for spec in MODEL_SPECS} - {"probes"}  # written only on a cluster
+    assert written == {spec.name for spec in MODEL_SPECS} - {"probes", "codes"}  # written only on a cluster
 
 
 def test_all_arrays_of_scores_are_described(stores):

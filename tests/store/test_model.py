@@ -43,7 +43,8 @@ def test_the_content_of_a_finished_store(fitted, two_blobs, tmp_path):
     specs = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS, MANIFEST)}
     names = {name for name, member in group.members(max_depth=None) if isinstance(member, zarr.Array)}
     of_joint = {"overlaps", *(f"selected/{name}" for name in COMBINATIONS["joint"].stored_arrays)}
-    assert names == set(specs) - {"samples", "probes", "scale"} - of_joint
+    of_tables = {name for name in specs if name.startswith("tables/")}
+    assert names == set(specs) - {"samples", "codes", "probes", "scale"} - of_joint - of_tables
     for name in names:
         array = group[name]
         assert array.metadata.dimension_names == specs[name].dimensions

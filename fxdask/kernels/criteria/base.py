@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from fxdask.kernels.counted_distances import Distances
 from fxdask.kernels.moments import Moments
 from fxdask.kernels.sorted_columns import SortedColumns
+from fxdask.kernels.sorted_parts import ColumnParts, PartedColumns, WholeColumn
 from fxdask.kernels.statistics import ClassStatistics
 
-__all__ = ["Criterion", "Measurements", "Need", "Rows", "Scores", "required"]
+__all__ = ["Criterion", "Measurements", "Need", "Rows", "Scores", "column_parts", "required"]
 
 Scores = NDArray[np.float64]
 Part = TypeVar("Part")
@@ -57,6 +58,8 @@ class Measurements:
     columns: SortedColumns | None = None
     distances: Distances | None = None
     """Instead of sorted columns, where these do not fit into memory."""
+    parts: PartedColumns | None = None
+    """Instead of sorted columns, where these do not fit into memory."""
     rows: Rows | None = None
     seed: int = 0
     """For criteria that break ties at random."""
@@ -67,6 +70,14 @@ def required(part: Part | None, need: Need) -> Part:
     if part is None:
         raise ValueError(f"the criterion needs {need.value}, which were not measured")
     return part
+
+
+def column_parts(measured: Measurements) -> Sequence[ColumnParts]:
+    """(column,) sorted columns: each is one part if it is in memory."""
+    if measured.parts is not None:
+        return measured.parts.columns
+    columns = required(measured.columns, Need.SORTED_COLUMNS)
+    return [WholeColumn.of(columns, column) for column in range(len(columns.values))]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dct
 from scipy.optimize import brentq
 
-__all__ = ["BANDWIDTHS", "bandwidth_floor", "bandwidths", "scott", "sheather_jones", "silverman"]
+__all__ = [
+    "BANDWIDTHS",
+    "BY_COUNT",
+    "bandwidth_floor",
+    "bandwidths",
+    "bandwidths_of_counts",
+    "scott",
+    "sheather_jones",
+    "silverman",
+]
 
 SHEATHER_JONES_BINS = 2**12
 
@@ -87,6 +96,10 @@ BANDWIDTHS: dict[str, Callable[[NDArray[np.floating], float], float]] = {
 }
 
 
+BY_COUNT = ("silverman", "scott")
+"""Rules that need the number of the values and their spread, not the values themselves."""
+
+
 def bandwidth_floor(
     spread: NDArray[np.float64], own_tolerance: NDArray[np.float64], tolerance: NDArray[np.float64]
 ) -> NDArray[np.float64]:
@@ -120,3 +133,15 @@ def bandwidths(
             width == silverman(row, float(s)) for width, row, s in zip(found, values, spread, strict=True)
         )
     return np.maximum(found, tolerance), int(n_fallbacks)
+
+
+def bandwidths_of_counts(
+    counts: Sequence[int], spread: NDArray[np.float64], floor: NDArray[np.float64], rule: str | float
+) -> NDArray[np.float64]:
+    """(class,) numbers of values, (class, node) spread and smallest bandwidth -> (class, node) bandwidth by count."""
+    found = np.empty(spread.shape)
+    for k, count in enumerate(counts):
+        # A view of one value in place of all, because only their number is used.
+        values = np.broadcast_to(np.float32(0), (spread.shape[1], count))
+        found[k], _ = bandwidths(values, spread[k], floor[k], rule)
+    return found

@@ -42,7 +42,7 @@ from fxdask.kernels.density.table import DensityTable
 from fxdask.kernels.scratch import Scratch
 from fxdask.sizes import row_ranges
 
-__all__ = ["BINNED_ERROR", "densities"]
+__all__ = ["BINNED_ERROR", "BinnedValues", "densities"]
 
 BINNED_ERROR = 3e-7
 """Bound on the error of :func:`densities`, as a share of each density's peak."""
@@ -94,16 +94,60 @@ def _by_transform(
     points: NDArray[np.floating], ascending: NDArray[np.float32], bandwidth: NDArray[np.float64], length: int
 ) -> NDArray[np.float64]:
     """(row, point) densities of rows whose samples lie in ``length`` bins, excluding the margins on both sides."""
-    low, per_bin = ascending[:, :1].astype(np.float64), 1 / (WIDTH * bandwidth[:, None])
-    moments = np.zeros((len(ascending), ORDER, length))
-    _compiled_bin_moments()(ascending, low[:, 0], per_bin[:, 0], moments[:, :, MARGIN:])
+    low, per_bin = ascending[:, 0].astype(np.float64), 1 / (WIDTH * bandwidth)
+    moments, current = np.zeros((len(ascending), ORDER, length)), np.zeros(len(ascending), np.int64)
+    _compiled_bin_moments()(ascending, low, per_bin, moments[:, :, MARGIN:], current)
+    return _interpolated(points, low, bandwidth, moments, ascending.shape[1])
+
+
+class BinnedValues:
+    """The density of one row whose ascending values come piece by piece, with the bits of :func:`densities`.
+
+    Parameters
+    ----------
+    bandwidth : the samples must span at most 2,000 bandwidths
+    """
+
+    def __init__(self, bandwidth: float) -> None:
+        self._bandwidth = np.array([bandwidth])
+        self._moments, self._current = np.zeros((1, ORDER, LONGEST_GRID)), np.zeros(1, np.int64)
+        self._ends = np.empty((1, 2), np.float32)
+        self.count = 0
+
+    def absorb(self, ascending: NDArray[np.float32]) -> None:
+        """(sample,) next values, ascending."""
+        if not len(ascending):
+            return
+        if not self.count:
+            self._ends[0, 0] = ascending[0]
+        self._ends[0, 1] = ascending[-1]
+        self.count += len(ascending)
+        low, per_bin = self._ends[:, 0].astype(np.float64), 1 / (WIDTH * self._bandwidth)
+        _compiled_bin_moments()(ascending[None], low, per_bin, self._moments[:, :, MARGIN:], self._current)
+
+    def densities(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
+        """(point,) points -> (point,) Gaussian kernel density."""
+        length = int(_grid_lengths(self._ends, self._bandwidth)[0])
+        low, moments = self._ends[:, 0].astype(np.float64), np.ascontiguousarray(self._moments[:, :, :length])
+        return _interpolated(points[None], low, self._bandwidth, moments, self.count)[0]
+
+
+def _interpolated(
+    points: NDArray[np.floating],
+    low: NDArray[np.float64],
+    bandwidth: NDArray[np.float64],
+    moments: NDArray[np.float64],
+    n_samples: int,
+) -> NDArray[np.float64]:
+    """(row, point) points, (row,) lowest samples, (row, power, bin) moments -> (row, point) densities."""
+    length, per_bin = moments.shape[2], 1 / (WIDTH * bandwidth[:, None])
     grid = _transformed(moments)
-    at = FINER * ((points.astype(np.float64) - low) * per_bin + MARGIN)
+    at = FINER * ((points.astype(np.float64) - low[:, None]) * per_bin + MARGIN)
     outside = (at < 0) | (at >= FINER * length - 1)
     at[outside] = 0
     result = np.maximum(_quintic(grid, at), 0)
     result[outside] = 0
-    return result / (sqrt(2 * np.pi) * ascending.shape[1] * bandwidth[:, None])
+    return result / (sqrt(2 * np.pi) * n_samples * bandwidth[:, None])
 
 
 def _bin_moments(
@@ -111,12 +155,17 @@ def _bin_moments(
     low: NDArray[np.float64],
     per_bin: NDArray[np.float64],
     moments: NDArray[np.float64],
+    last_bin: NDArray[np.int64],
 ) -> None:
-    """(row, sample) ascending -> (row, power, bin) sums over each bin of (-r)^j, r in bins from its centre."""
+    """(row, sample) ascending -> (row, power, bin) sums over each bin of (-r)^j, r in bins from its centre.
+
+    The (row,) bins of the last values before these are known, and those of the last ones are set.
+    """
     for row in range(len(ascending)):
-        current = 0
-        m0 = m1 = m2 = m3 = m4 = m5 = 0.0
+        current = last_bin[row]
         sums = moments[row]
+        m0, m1, m2 = sums[0, current], sums[1, current], sums[2, current]
+        m3, m4, m5 = sums[3, current], sums[4, current], sums[5, current]
         for value in ascending[row]:
             position = (value - low[row]) * per_bin[row]
             nearest = int(np.rint(position))
@@ -135,6 +184,7 @@ def _bin_moments(
             m5 += square * square * remainder
         sums[0, current], sums[1, current], sums[2, current] = m0, m1, m2
         sums[3, current], sums[4, current], sums[5, current] = m3, m4, m5
+        last_bin[row] = current
 
 
 @cache

@@ -35,16 +35,35 @@ from functools import cache, cached_property, lru_cache
 from importlib import import_module
 from itertools import pairwise
 from math import comb, factorial, log
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.density.exact import LOG_SQRT_2PI
+from fxdask.kernels.density.exact import LOG_SQRT_2PI, log_density, log_density_nearby
 from fxdask.kernels.density.score_table import CellBounds, CellGrid, Run, score_cubics, shares_at_ends
 from fxdask.kernels.density.tails import TAIL_ERROR, cubic_through_four, fourth_derivative_bound
 from fxdask.kernels.density.wide_normal import WideNormal
 
-__all__ = ["FEWEST_TABULATED", "LARGEST_ERROR", "PIECES", "STEP", "Density", "TableCells", "table_cells"]
+__all__ = [
+    "EXTRA_POWERS",
+    "FARTHEST",
+    "FEWEST_TABULATED",
+    "LARGEST_ERROR",
+    "LONGEST_GRID",
+    "ORDER",
+    "PIECES",
+    "REACH",
+    "STEP",
+    "CellSums",
+    "Density",
+    "TableCells",
+    "Tabulated",
+    "add_moments",
+    "cells_within_reach",
+    "sums_of_bins",
+    "table_cells",
+]
 
 LARGEST_ERROR = 4e-7
 """Error bound of every table, relative to the density itself, so also relative to its peak."""
@@ -60,6 +79,8 @@ LONGEST_GRID = 2**12
 MOST_CELLS = 2**10
 # Rounding of the coordinates, sums and coefficients, each of which takes some hundred operations.
 ROUNDING = 1e-9
+# Up to this number, summing all samples is faster than finding the nearby ones.
+FEW_SAMPLES = 2**10
 # Up to this number, summing a mixture's kernels takes little longer than a table, which would need 30 KiB.
 FEWEST_TABULATED = 16
 LEBESGUE = 1.64
@@ -68,6 +89,48 @@ SIXTH_ROW = (1, 6, 15, 20, 15, 6, 1)  # of Pascal's triangle
 FEWEST_BINNED = 2**10
 # Powers of exp(-k w r) in a bin: |k w r| is at most 3, and 3^25 / 25! is below 1e-13.
 EXTRA_POWERS = 24
+
+
+class Tabulated(Protocol):
+    """A kernel density of which a table can be made."""
+
+    @property
+    def bandwidth(self) -> float:
+        """Standard deviation of a kernel."""
+
+    @property
+    def wide(self) -> WideNormal | None:
+        """The wide normal that is mixed with the kernels, if any."""
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples."""
+
+    @property
+    def log_scale(self) -> float:
+        """The log of what a sum of exp(-d^2 / 2) is divided by to be a density."""
+
+    @property
+    def origin(self) -> float:
+        """The value from which cells are counted."""
+
+    @property
+    def positions(self) -> NDArray[np.float64]:
+        """(sample,) values in bandwidths from the origin; only a mixture needs them."""
+
+    @property
+    def wide_in_bandwidths(self) -> WideNormal | None:
+        """The wide normal in the same units."""
+
+    @property
+    def cell_sums(self) -> CellSums:
+        """The cells that a table can have, with the sums over the samples."""
+
+    def outermost(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+        """(sample,) ascending values near the lowest and near the highest sample; None if they are not known."""
+
+    def summed(self, points: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(point,) values -> (point,) log densities by a sum of kernels; NaN if the samples are not known."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +142,14 @@ class Density:
     wide: WideNormal | None = None
 
     @property
+    def n_samples(self) -> int:
+        """Number of samples."""
+        return len(self.ascending)
+
+    @property
     def n_kernels(self) -> int:
         """Number of samples, with the one that the wide normal stands for."""
-        return len(self.ascending) + (self.wide is not None)
+        return self.n_samples + (self.wide is not None)
 
     @property
     def log_scale(self) -> float:
@@ -103,6 +171,20 @@ class Density:
         """The wide normal in the same units."""
         return None if self.wide is None else self.wide.in_units(self.origin, self.bandwidth)
 
+    @property
+    def cell_sums(self) -> CellSums:
+        """The cells that a table can have, with the sums over the samples."""
+        return _sums_around(self)
+
+    def outermost(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """All samples, for the tails below and above them."""
+        return self.ascending, self.ascending
+
+    def summed(self, points: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(point,) values -> (point,) log densities by a sum of kernels."""
+        sums = log_density if len(self.ascending) <= FEW_SAMPLES else log_density_nearby
+        return sums(points, self.ascending, self.bandwidth)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TableCells:
@@ -118,18 +200,18 @@ class TableCells:
     score_error: float
 
 
-def table_cells(densities: Sequence[Density]) -> list[TableCells]:
+def table_cells(densities: Sequence[Tabulated]) -> list[TableCells]:
     """Several densities, all with a wide normal or all without -> their cells.
 
     Many small arrays are computed as few large ones, because a call of NumPy takes longer than its
     work on the cells of one density.
     """
-    grids = [_sums_around(density) for density in densities]
+    grids = [density.cell_sums for density in densities]
     edges = np.cumsum([0, *(len(grid.cells) for grid in grids)])
     owner = np.repeat(np.arange(len(densities)), np.diff(edges))
-    n_samples = np.array([len(density.ascending) for density in densities])[owner]
+    counts = np.array([(density.n_samples, grid.n_added) for density, grid in zip(densities, grids, strict=True)])
     at, before, after = (np.concatenate([getattr(g, name) for g in grids]) for name in ("at", "before", "after"))
-    values, bounds, error = _cell_values(at, (before, after), n_samples)
+    values, bounds, error = _cell_values(at, (before, after), counts[owner])
     kept = np.flatnonzero(error <= CELL_ERROR)
     cubics = _pieces(values[kept]) @ cubic_through_four().T
     cubics[..., 0] -= np.array([density.log_scale for density in densities])[owner[kept]][:, None]
@@ -154,7 +236,7 @@ def table_cells(densities: Sequence[Density]) -> list[TableCells]:
     ]
 
 
-def _runs(centres: NDArray[np.float64], owner: NDArray[np.intp], densities: Sequence[Density]) -> list[Run]:
+def _runs(centres: NDArray[np.float64], owner: NDArray[np.intp], densities: Sequence[Tabulated]) -> list[Run]:
     """(cell,) centres and densities -> the runs of neighbouring cells of one density."""
     is_break = (np.diff(centres) > 1.5 * STEP) | (np.diff(owner) > 0) | (np.diff(centres) < 0)
     edges = [0, *(np.flatnonzero(is_break) + 1).tolist(), len(centres)]
@@ -165,7 +247,7 @@ def _runs(centres: NDArray[np.float64], owner: NDArray[np.intp], densities: Sequ
             assert density.wide_in_bandwidths is not None, "only mixtures have normal scores"
             ends = (centres[first] - STEP / 2, centres[last - 1] + STEP / 2)
             below, above = shares_at_ends(density.positions, ends, density.wide_in_bandwidths)
-            runs.append(Run(slice(first, last), below, above, len(density.ascending)))
+            runs.append(Run(slice(first, last), below, above, density.n_samples))
     return runs
 
 
@@ -178,17 +260,22 @@ def _covered_cells(positions: NDArray[np.float64]) -> tuple[int, NDArray[np.intp
     margin, half = round(REACH / STEP), LONGEST_GRID // 2
     first = int(max(np.rint(positions[0] / STEP) - margin, -half))
     last = int(min(np.rint(positions[-1] / STEP) + margin, half))
-    counts = np.diff(np.searchsorted(positions, (np.arange(first, last + 2) - 0.5) * STEP))
+    return first, cells_within_reach(np.diff(np.searchsorted(positions, (np.arange(first, last + 2) - 0.5) * STEP)))
+
+
+def cells_within_reach(counts: NDArray[np.intp]) -> NDArray[np.intp]:
+    """(cell,) samples nearest to the node of each cell -> (cell,) indices of the cells within reach of a sample."""
+    margin = round(REACH / STEP)
     total = np.concatenate([np.zeros(margin + 1, np.intp), np.cumsum(counts), np.full(margin, counts.sum())])
     near = total[2 * margin + 1 :] - total[: -2 * margin - 1]
     cells = np.flatnonzero(near)
     if len(cells) > MOST_CELLS:
         cells = np.sort(cells[np.argsort(-near[cells], kind="stable")[:MOST_CELLS]])
-    return first, cells
+    return cells
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Sums:
+class CellSums:
     """The covered cells of a density, and (cell, power) sums at their nodes and at the nodes before and after."""
 
     first: int
@@ -196,29 +283,39 @@ class _Sums:
     at: NDArray[np.float64]
     before: NDArray[np.float64]
     after: NDArray[np.float64]
+    n_added: int
+    """Terms that were added one after another, by which rounding is bounded."""
 
 
-def _sums_around(density: Density) -> _Sums:
+def _sums_around(density: Density) -> CellSums:
     """The sums of d^j exp(-d^2 / 2) over the samples of a density, at the nodes of its cells and around them."""
     first, cells = _covered_cells(density.positions)
     if not len(cells) or (density.wide is not None and len(density.ascending) <= FEWEST_TABULATED):
         none = np.empty((0, ORDER + 1))
-        return _Sums(first=first, cells=cells[:0], at=none, before=none, after=none)
+        return CellSums(first=first, cells=cells[:0], at=none, before=none, after=none, n_added=0)
     nodes = cells + first
     lowest, highest = int(nodes[0]) - 1, int(nodes[-1]) + 1
     grid = _node_sums(density.positions, lowest, highest)
     if density.wide_in_bandwidths is not None:
         grid += density.wide_in_bandwidths.kernel_sums(STEP * np.arange(lowest, highest + 1, dtype=np.float64), ORDER)
     at = nodes - lowest
-    return _Sums(first=first, cells=cells, at=grid[at], before=grid[at - 1], after=grid[at + 1])
+    return CellSums(
+        first=first,
+        cells=cells,
+        at=grid[at],
+        before=grid[at - 1],
+        after=grid[at + 1],
+        n_added=len(density.ascending),
+    )
 
 
 def _cell_values(
-    at: NDArray[np.float64], around: tuple[NDArray[np.float64], NDArray[np.float64]], n_samples: NDArray[np.intp]
+    at: NDArray[np.float64], around: tuple[NDArray[np.float64], NDArray[np.float64]], counts: NDArray[np.intp]
 ) -> tuple[NDArray[np.float64], CellBounds, NDArray[np.float64]]:
     """(cell, power) sums at nodes and around -> (cell, point) ln g at the points of all pieces, bounds, (cell,) error.
 
-    The last point of a piece is the first of the next one, so a cell has 3 * PIECES + 1 points.
+    The last point of a piece is the first of the next one, so a cell has 3 * PIECES + 1 points. Counts
+    are (cell, 2): samples, and terms that were added one after another.
     """
     total, around_node = at[:, 0], at / at[:, :1]
     mean = around_node[:, 1]
@@ -232,7 +329,7 @@ def _cell_values(
     values = np.log(moments[:, :ORDER] @ terms)
     values += mean[:, None] * x
     values += np.log(total)[:, None] - x**2 / 2
-    bounds = _derivative_bounds(mean, worst, n_samples)
+    bounds = _derivative_bounds(mean, worst, counts)
     of_cubic = 16 / 81 / 24 * (STEP / PIECES / 2) ** 4 * bounds.fourth
     return values, bounds, LEBESGUE * bounds.value_error + of_cubic
 
@@ -258,14 +355,13 @@ def _pieces(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values[:, 3 * np.arange(PIECES)[:, None] + np.arange(4)]
 
 
-def _derivative_bounds(
-    mean: NDArray[np.float64], worst: NDArray[np.float64], n_samples: NDArray[np.intp]
-) -> CellBounds:
+def _derivative_bounds(mean: NDArray[np.float64], worst: NDArray[np.float64], counts: NDArray[np.intp]) -> CellBounds:
     """(cell,) m, (cell, order) Q of even orders -> bounds on ln g and its derivatives, see the module docstring."""
     half, second, fourth = STEP / 2, worst[:, 2], worst[:, 4]
+    n_samples, n_added = counts.T
     of_taylor = worst[:, ORDER] * half**ORDER / factorial(ORDER)
     dropped = n_samples * np.exp(-0.5 * (((FARTHEST + 0.5) * STEP - half) ** 2 - (REACH + STEP) ** 2))
-    rounding = ROUNDING + 32 * n_samples * np.finfo(np.float64).eps
+    rounding = ROUNDING + 32 * n_added * np.finfo(np.float64).eps
     slope = half * second
     of_residual = [
         np.ones_like(slope),
@@ -321,10 +417,22 @@ def _binned_sums(
     sum over the powers r^i exp(-r^2 / 2), because exp(-k w r) is one. So each bin needs its moments only.
     """
     moments = np.zeros((n_nodes, ORDER + EXTRA_POWERS + 1))
+    add_moments(positions, nearest, first_node, moments)
+    return sums_of_bins(moments)
+
+
+def add_moments(
+    positions: NDArray[np.float64], nearest: NDArray[np.intp], first_node: int, moments: NDArray[np.float64]
+) -> None:
+    """Add r^i exp(-r^2 / 2) of every sample to the (node, power) moments of the node nearest to it."""
     _compiled()[1](positions, nearest, first_node, moments)
+
+
+def sums_of_bins(moments: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(node, power) moments of bins -> (node, power) sums; the first and last FARTHEST bins must be empty."""
     filled = np.flatnonzero(moments[:, 0])
-    carried = (moments[filled] @ _bin_to_node_factors(ORDER)).reshape(len(filled), -1, ORDER + 1)
-    grid = np.zeros((n_nodes, ORDER + 1))
+    carried = (moments[filled] @ _bin_to_node_factors(ORDER)).reshape(len(filled), 2 * FARTHEST + 1, ORDER + 1)
+    grid = np.zeros((len(moments), ORDER + 1))
     _compiled()[2](carried, filled, grid)
     return grid
 
@@ -356,7 +464,7 @@ def _bin_to_node_factors(order: int) -> NDArray[np.float64]:
 def _add_moments(
     positions: NDArray[np.float64], nearest: NDArray[np.intp], first_node: int, moments: NDArray[np.float64]
 ) -> None:
-    """Add r^i exp(-r^2 / 2) of every sample to the (node, power) moments of the node nearest to it."""
+    """Compiled :func:`add_moments`."""
     for sample in range(len(positions)):
         remainder = positions[sample] - nearest[sample] * STEP
         term = np.exp(-0.5 * remainder * remainder)

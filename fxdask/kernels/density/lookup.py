@@ -55,7 +55,7 @@ class Lookup:
         )
         self._scales = np.array(
             [
-                (table.origin, table.pieces_per_unit, table.first_piece, score_limit(len(table.ascending)))
+                (table.origin, table.pieces_per_unit, table.first_piece, score_limit(table.density.n_samples))
                 for table in tables
             ]
         )

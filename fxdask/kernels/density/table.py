@@ -12,15 +12,11 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.density.cells import PIECES, STEP, Density, TableCells, table_cells
-from fxdask.kernels.density.exact import log_density, log_density_nearby
+from fxdask.kernels.density.cells import PIECES, STEP, Density, TableCells, Tabulated, table_cells
 from fxdask.kernels.density.tails import Tail
 from fxdask.kernels.density.wide_normal import WideNormal
 
 __all__ = ["DensityTable"]
-
-# Up to this number, summing all samples is faster than finding the nearby ones.
-FEW_SAMPLES = 2**10
 
 
 class DensityTable:
@@ -54,7 +50,7 @@ class DensityTable:
         self._set(density, cells)
 
     @classmethod
-    def many(cls, densities: Sequence[Density]) -> list[Self]:
+    def many(cls, densities: Sequence[Tabulated]) -> list[Self]:
         """The tables of several densities at once, which takes less time; all have a wide normal, or none has."""
         tables = []
         for density, cells in zip(densities, table_cells(densities) if densities else [], strict=True):
@@ -63,8 +59,8 @@ class DensityTable:
             tables.append(table)
         return tables
 
-    def _set(self, density: Density, cells: TableCells) -> None:
-        self.ascending, self.bandwidth, self.wide = density.ascending, density.bandwidth, density.wide
+    def _set(self, density: Tabulated, cells: TableCells) -> None:
+        self.density, self.bandwidth, self.wide = density, density.bandwidth, density.wide
         self.error, self.score_error = cells.error, cells.score_error
         self._log_scale = density.log_scale
         self.origin = np.float64(density.origin)
@@ -82,24 +78,41 @@ class DensityTable:
         """Bytes of the table, without the samples."""
         return self.rows.nbytes + self.row_of_piece.nbytes
 
+    @property
+    def ascending(self) -> NDArray[np.float32]:
+        """(sample,) values; only a table that was made of them has them."""
+        assert isinstance(self.density, Density), "the samples are known"
+        return self.density.ascending
+
     @cached_property
-    def _tails(self) -> tuple[Tail, Tail]:
-        """The tails below the first and above the last sample, built on first use."""
-        values = self.ascending.astype(np.float64)
-        below, above = values - values[0], (values[-1] - values)[::-1]
-        return Tail(below / self.bandwidth), Tail(above / self.bandwidth)
+    def _tails(self) -> list[tuple[float, Tail] | None]:
+        """The lowest and the highest sample with the tails beyond them, built on first use; None if not known."""
+        found: list[tuple[float, Tail] | None] = []
+        for side, values in enumerate(self.density.outermost()):
+            if values is None:
+                found.append(None)
+                continue
+            distances = values.astype(np.float64)
+            behind = (distances[-1] - distances)[::-1] if side else distances - distances[0]
+            edge = float(distances[-1] if side else distances[0])
+            found.append((edge, Tail(behind / self.bandwidth, self.density.n_samples)))
+        return found
 
     def log_density_uncovered(self, points: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
-        """(point,) values without a cell -> (point,) log density by the tails or by sums, and how many were summed."""
+        """(point,) values without a cell -> (point,) log density by the tails or by sums, and how many were summed.
+
+        It is NaN where a sum would be needed of samples that are not known.
+        """
         result = np.full(len(points), np.nan)
-        values, edges = points.astype(np.float64), self.ascending[[0, -1]].astype(np.float64)
-        for side, sign in enumerate((-1, 1)):
-            distance = (values - edges[side]) * (sign / self.bandwidth)
+        values = points.astype(np.float64)
+        for tail, sign in zip(self._tails, (-1, 1), strict=True):
+            if tail is None:
+                continue
+            distance = (values - tail[0]) * (sign / self.bandwidth)
             inside = np.flatnonzero(distance >= Tail.start)
             if len(inside):
-                result[inside] = self._tails[side].log_sum(distance[inside]) - self._log_scale
+                result[inside] = tail[1].log_sum(distance[inside]) - self._log_scale
         missing = np.flatnonzero(np.isnan(result))
         if len(missing):
-            summed = log_density if len(self.ascending) <= FEW_SAMPLES else log_density_nearby
-            result[missing] = summed(points[missing], self.ascending, self.bandwidth)
+            result[missing] = self.density.summed(points[missing])
         return result, len(missing)

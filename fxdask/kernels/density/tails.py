@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 
 from fxdask.kernels.density.point_pairs import NEGLIGIBLE, pairs_of
 
-__all__ = ["TAIL_ERROR", "Tail", "cubic_through_four", "fourth_derivative_bound"]
+__all__ = ["REACH_BEHIND", "TAIL_ERROR", "Tail", "cubic_through_four", "fourth_derivative_bound"]
 
 TAIL_ERROR = 1e-7
 START = 4.0
+REACH_BEHIND = 2 * NEGLIGIBLE / (START + (START**2 + 2 * NEGLIGIBLE) ** 0.5)
+"""Samples farther behind the edge than this many bandwidths are negligible from START on."""
 CELLS_PER_OCTAVE = 32
 BITS_BELOW_A_CELL = 52 - 5
 MOST_OCTAVES = 64
@@ -39,13 +41,16 @@ class Tail:
     Parameters
     ----------
     behind : (sample,) distances of the samples from the edge, ascending from 0, in bandwidths
+        Those of at least REACH_BEHIND may be left out.
+    n_samples : int
+        Number of all samples.
     """
 
     start = START
 
-    def __init__(self, behind: NDArray[np.float64]) -> None:
+    def __init__(self, behind: NDArray[np.float64], n_samples: int) -> None:
         n_at_edge = int(np.searchsorted(behind, 0, side="right"))
-        edges = _cell_edges(behind[n_at_edge] if n_at_edge < len(behind) else np.inf, len(behind))
+        edges = _cell_edges(behind[n_at_edge] if n_at_edge < len(behind) else np.inf, n_samples)
         points = np.linspace(edges[:-1], edges[1:], 4, axis=1)
         log_sums, moments = _sums(behind, points.ravel())
         log_sums = log_sums.reshape(-1, 4)

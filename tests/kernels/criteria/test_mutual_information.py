@@ -12,8 +12,9 @@ from fxdask.kernels.criteria.mutual_information import MUTUAL_INFORMATION, neare
 
 def estimate(values, codes):
     """The kernel's estimate for distinct values, which it wants class by class."""
-    order = np.argsort(codes, kind="stable")
-    return nearest_neighbour_information(values[order].copy(), np.bincount(codes))
+    counts = np.bincount(codes)
+    classes = [np.sort(values[codes == k]) for k in range(len(counts))]
+    return nearest_neighbour_information(lambda: iter([classes]), counts)
 
 
 def entropy(codes):

@@ -161,7 +161,7 @@ def test_points_in_the_tails_are_looked_up():
 )
 def test_errors_of_tails_are_within_the_bound(behind, distance):
     behind = np.sort([0.0, *behind])
-    (got,) = Tail(behind).log_sum(np.array([distance]))
+    (got,) = Tail(behind, len(behind)).log_sum(np.array([distance]))
     exponents = -0.5 * (distance + behind) ** 2
     want = exponents[0] + np.log(np.exp(exponents - exponents[0]).sum())
     if not np.isnan(got):
