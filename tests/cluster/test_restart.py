@@ -128,8 +128,8 @@ def test_the_same_call_resumes_after_a_signal(data, undisturbed, address, tmp_pa
     wait_for_marks(store, N_BLOCKS // 4, run)
     run.send_signal(number)
     out, errors = run.communicate(timeout=60)
-    words = "stopped; run the same command again to resume"
-    assert (run.returncode, json.loads(out)["error"], errors.strip()) == (1, words, words)
+    message = "stopped; run the same command again to resume"
+    assert (run.returncode, json.loads(out)["error"], errors.strip()) == (1, message, message)
     assert not (tmp_path / ".model.zarr.lease").exists()
     done = marks(store)
     assert N_BLOCKS // 4 <= done < N_BLOCKS
