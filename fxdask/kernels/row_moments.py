@@ -19,10 +19,12 @@ from fxdask.kernels.moments import SEGMENT, SQUARE_GRIDS, SUM_GRIDS, UNIT, Momen
 __all__ = ["moments_of_rows"]
 
 N_LANES = 64
-ROWS_PER_TILE = 64
+ROWS_PER_TILE = 32
+FEATURES_PER_PANEL = 16 * N_LANES
 N_GRIDS = SUM_GRIDS + SQUARE_GRIDS
-REST, MISSING, LOWEST, HIGHEST = range(N_GRIDS, N_GRIDS + 4)
-N_FIELDS = N_GRIDS + 4
+REST = N_GRIDS
+N_FIELDS = N_GRIDS + 1
+MISSING, LOWEST, HIGHEST = range(3)
 ALL_BUT_SIGN = np.uint32(2**31 - 1)
 INFINITY_BITS = np.float32(np.inf).view(np.uint32)
 
@@ -45,26 +47,24 @@ def _moments(rows: NDArray, codes: NDArray[np.integer], n_classes: int) -> Momen
     exponents = np.hstack([grids_of(bounds, SUM_GRIDS), grids_of(bounds**2, SQUARE_GRIDS)])
     anchors, per_grid = _in_lanes(np.ldexp(1.5, exponents + 52)), _in_lanes(np.ldexp(1.0, -exponents))
     n_blocks = len(anchors)
-    whole, rest = n_features // N_LANES, n_features % N_LANES
-    # The last features are copied into a block of full width, because the loop has a fixed number of lanes.
-    tail = np.zeros((len(rows) if rest else 0, N_LANES), rows.dtype)
-    tail[:, :rest] = rows[: len(tail), whole * N_LANES :]
     multiples = np.zeros((n_blocks, n_classes, N_GRIDS, N_LANES), np.int64)
     fields = np.zeros((n_blocks, n_classes, N_FIELDS, N_LANES))
-    fields[:, :, LOWEST], fields[:, :, HIGHEST] = np.inf, -np.inf
+    ends = np.zeros((n_classes, 3, n_features), np.float32)
+    ends[:, LOWEST], ends[:, HIGHEST] = np.inf, -np.inf
+    missing = np.zeros((n_classes, n_features), np.int64)
     inexact = np.zeros((n_blocks, n_classes, N_LANES), bool)
     flat_anchors = anchors.reshape(n_blocks, N_GRIDS * N_LANES)
     flat_fields = fields.reshape(n_blocks, n_classes, N_FIELDS * N_LANES)
     for start in range(0, len(rows), SEGMENT):
         part = slice(start, start + SEGMENT)
-        order = np.argsort(codes[part], kind="stable")
+        order = np.argsort(codes[part], kind="stable").astype(np.uintp)
         starts = np.searchsorted(codes[part][order], np.arange(n_classes + 1))
-        for values, blocks in ((rows, slice(whole)), (tail, slice(whole, n_blocks))):
-            _compiled()[1](values[part], order, starts, flat_anchors[blocks], flat_fields[blocks])
+        _compiled()[1](rows[part], order, starts, flat_anchors, flat_fields, ends)
         multiples += (fields[:, :, :N_GRIDS] * per_grid[:, None]).astype(np.int64)
         inexact |= fields[:, :, REST] != 0
-        fields[:, :, : REST + 1] = 0.0
-    found = _joined(fields, codes, n_classes, n_features)
+        missing += ends[:, MISSING].astype(np.int64)
+        fields[...], ends[:, MISSING] = 0.0, 0.0
+    found = _without_sums(np.bincount(codes.astype(np.intp), minlength=n_classes)[:, None] - missing, ends)
     by_class = multiples.transpose(1, 0, 3, 2).reshape(n_classes, -1, N_GRIDS)[:, :n_features]
     for k in range(n_classes):
         found.sums[k] = sum_in_units(by_class[k, :, :SUM_GRIDS], exponents[:, :SUM_GRIDS] + UNIT)
@@ -103,21 +103,16 @@ def _features(of_lanes: NDArray, n_features: int) -> NDArray:
     return of_lanes.reshape(-1)[:n_features]
 
 
-def _joined(fields: NDArray[np.float64], codes: NDArray[np.integer], n_classes: int, n_features: int) -> Moments:
+def _without_sums(counts: NDArray[np.int64], ends: NDArray[np.float32]) -> Moments:
     """Counts and ranges of all classes, with sums of zero."""
-
-    def field(index: int) -> NDArray[np.float64]:
-        return np.stack([_features(fields[:, k, index], n_features) for k in range(n_classes)])
-
-    counts = np.bincount(codes.astype(np.intp), minlength=n_classes)[:, None] - field(MISSING).astype(np.int64)
     zeros = np.zeros(counts.shape, np.int64).astype(object)
     return Moments(
         counts=counts,
         sums=zeros,
         squares=zeros.copy(),
         # Adding 0.0 turns -0.0 into 0.0, because it is arbitrary which of several zeros is the lowest value.
-        lowest=field(LOWEST).astype(np.float32) + np.float32(0),
-        highest=field(HIGHEST).astype(np.float32) + np.float32(0),
+        lowest=ends[:, LOWEST] + np.float32(0),
+        highest=ends[:, HIGHEST] + np.float32(0),
     )
 
 
@@ -131,60 +126,64 @@ def _largest_bits(rows: NDArray[np.uint32], largest: NDArray[np.uint32]) -> None
 
 def _add_rows(
     rows: NDArray,
-    order: NDArray[np.intp],
+    order: NDArray[np.uintp],
     starts: NDArray[np.intp],
     anchors: NDArray[np.float64],
     fields: NDArray[np.float64],
+    ends: NDArray[np.float32],
 ) -> None:
     """(sample, feature) values, (block, grid x lane) anchors: add to the (block, class, field x lane) fields.
 
-    ``order`` are the samples ordered by class, of which class k begins at ``starts[k]``. Two rows of a class
-    are added at once, which halves how often its fields are loaded and stored. A tile of rows stays in the
-    CPU cache while all blocks of features are added. The fields of a class are one array with fixed offsets,
-    so the compiler sees that they do not overlap and adds several lanes at once.
+    ``order`` are the samples ordered by class, of which class k begins at ``starts[k]``. A tile of rows is first
+    copied row by row, because memory is read quickest in long runs; this pass also counts missing values and
+    finds the (class, 3, feature) ends. Then each block of features is added, two rows at once, which halves how
+    often the fields are loaded and stored. The fields of a class are one array with fixed offsets, so the
+    compiler sees that they do not overlap and adds several lanes at once.
     """
+    n_features = rows.shape[1]
+    tile = np.zeros((ROWS_PER_TILE, FEATURES_PER_PANEL), np.float32)
     for k in range(len(starts) - 1):
         for first in range(starts[k], starts[k + 1], ROWS_PER_TILE):
-            stop = min(first + ROWS_PER_TILE, starts[k + 1])
-            for block in range(len(fields)):
-                anchor, own, left_end = anchors[block], fields[block, k], block * N_LANES
-                for i in range(first, stop, 2):
-                    # The last row of an odd number is its own partner, which then counts nothing.
-                    share = 1.0 if i + 1 < stop else 0.0
-                    row = rows[order[i], left_end : left_end + N_LANES]
-                    partner = rows[order[min(i + 1, stop - 1)], left_end : left_end + N_LANES]
-                    for lane in range(N_LANES):
-                        read, other = np.float64(row[lane]), np.float64(partner[lane])
-                        x = 0.0 if np.isnan(read) else read
-                        y = 0.0 if np.isnan(other) else share * other
-                        own[6 * N_LANES + lane] += (1.0 if np.isnan(read) else 0.0) + (
-                            share if np.isnan(other) else 0.0
-                        )
-                        low, high = own[7 * N_LANES + lane], own[8 * N_LANES + lane]
-                        low, high = read if read < low else low, read if read > high else high
-                        own[7 * N_LANES + lane] = other if other < low else low
-                        own[8 * N_LANES + lane] = other if other > high else high
-                        grid, finer = anchor[lane], anchor[N_LANES + lane]
-                        on_grid, other_on_grid = (x + grid) - grid, (y + grid) - grid
-                        own[lane] += on_grid + other_on_grid
-                        left, other_left = x - on_grid, y - other_on_grid
-                        on_grid, other_on_grid = (left + finer) - finer, (other_left + finer) - finer
-                        own[N_LANES + lane] += on_grid + other_on_grid
-                        rest = abs(left - on_grid) + abs(other_left - other_on_grid)
-                        left, other_left = x * x, y * y
-                        grid = anchor[2 * N_LANES + lane]
-                        on_grid, other_on_grid = (left + grid) - grid, (other_left + grid) - grid
-                        own[2 * N_LANES + lane] += on_grid + other_on_grid
-                        left, other_left = left - on_grid, other_left - other_on_grid
-                        grid = anchor[3 * N_LANES + lane]
-                        on_grid, other_on_grid = (left + grid) - grid, (other_left + grid) - grid
-                        own[3 * N_LANES + lane] += on_grid + other_on_grid
-                        left, other_left = left - on_grid, other_left - other_on_grid
-                        grid = anchor[4 * N_LANES + lane]
-                        on_grid, other_on_grid = (left + grid) - grid, (other_left + grid) - grid
-                        own[4 * N_LANES + lane] += on_grid + other_on_grid
-                        rest += abs(left - on_grid) + abs(other_left - other_on_grid)
-                        own[5 * N_LANES + lane] += rest
+            n_rows = min(ROWS_PER_TILE, starts[k + 1] - first)
+            for left in range(0, n_features, FEATURES_PER_PANEL):
+                right = min(left + FEATURES_PER_PANEL, n_features)
+                missing, lowest, highest = ends[k, 0, left:right], ends[k, 1, left:right], ends[k, 2, left:right]
+                for i in range(n_rows):
+                    row, copy = rows[order[first + i], left:right], tile[i]
+                    for lane in range(len(row)):
+                        value = np.float32(row[lane])
+                        copy[lane] = np.float32(0) if np.isnan(value) else value
+                        missing[lane] += np.float32(1) if np.isnan(value) else np.float32(0)
+                        lowest[lane] = value if value < lowest[lane] else lowest[lane]
+                        highest[lane] = value if value > highest[lane] else highest[lane]
+                if n_rows % 2:
+                    tile[n_rows] = np.float32(0)  # the partner of the last row
+                for block in range(left // N_LANES, (right + N_LANES - 1) // N_LANES):
+                    anchor, own, begin = anchors[block], fields[block, k], block * N_LANES - left
+                    for i in range(0, n_rows, 2):
+                        row, partner = tile[i, begin : begin + N_LANES], tile[i + 1, begin : begin + N_LANES]
+                        for lane in range(N_LANES):
+                            x, y = np.float64(row[lane]), np.float64(partner[lane])
+                            grid, finer = anchor[lane], anchor[N_LANES + lane]
+                            on_grid, other_on_grid = (x + grid) - grid, (y + grid) - grid
+                            own[lane] += on_grid + other_on_grid
+                            left_x, left_y = x - on_grid, y - other_on_grid
+                            on_grid, other_on_grid = (left_x + finer) - finer, (left_y + finer) - finer
+                            own[N_LANES + lane] += on_grid + other_on_grid
+                            rest = abs(left_x - on_grid) + abs(left_y - other_on_grid)
+                            left_x, left_y = x * x, y * y
+                            grid = anchor[2 * N_LANES + lane]
+                            on_grid, other_on_grid = (left_x + grid) - grid, (left_y + grid) - grid
+                            own[2 * N_LANES + lane] += on_grid + other_on_grid
+                            left_x, left_y = left_x - on_grid, left_y - other_on_grid
+                            grid = anchor[3 * N_LANES + lane]
+                            on_grid, other_on_grid = (left_x + grid) - grid, (left_y + grid) - grid
+                            own[3 * N_LANES + lane] += on_grid + other_on_grid
+                            left_x, left_y = left_x - on_grid, left_y - other_on_grid
+                            grid = anchor[4 * N_LANES + lane]
+                            on_grid, other_on_grid = (left_x + grid) - grid, (left_y + grid) - grid
+                            own[4 * N_LANES + lane] += on_grid + other_on_grid
+                            own[5 * N_LANES + lane] += rest + abs(left_x - on_grid) + abs(left_y - other_on_grid)
 
 
 @cache
