@@ -33,6 +33,7 @@ from fxdask.store.files import array_file
 from fxdask.store.paths import checked_store_url
 from fxdask.tasks.frames import FrameResult
 from fxdask.workflows.calibrate import with_prediction
+from fxdask.workflows.copies import CopyOptions, readable_samples
 from fxdask.workflows.data import Samples, as_labels, as_samples, dask_frame_columns, encode_labels, is_remote
 from fxdask.workflows.evaluate import Evaluation, checked_test_data
 from fxdask.workflows.fit import fit_model
@@ -291,7 +292,17 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> FisherNetworkClassifier(n_nodes=100, n_selected=3).fit(X, y).predict([[4.9, 1.0]])
         array([1])
         """
-        return self._adopt(fit_model(*self._checked(X, y)))
+        settings, options = self._checked()
+        X, y = with_label_column(X, y)
+        copies = CopyOptions(
+            store=options.store,
+            copies_array=options.store is not None,
+            overwrite=self.overwrite,
+            memory_limit=self.memory_limit,
+            verbose=self.verbose,
+        )
+        with readable_samples(X, copies) as samples:
+            return self._adopt(fit_model(settings, _training_data(samples, y), options))
 
     def plan(self, X: Any, y: Any, *, cluster: ClusterShape | None = None, calibrate: bool = False) -> FitPlan:
         """Plan :meth:`fit` without running it; of X only the shape and dtype are read.
@@ -321,12 +332,14 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         >>> plan.n_blocks, plan.is_streamed, plan.product_passes
         (27, False, 1.0)
         """
-        settings, data, options = self._checked(X, y)
+        settings, options = self._checked()
+        X, y = with_label_column(X, y)
+        data = _training_data(as_samples(X), y)
         plan = plan_model(settings, data, replace(options, cluster=cluster))
         return with_prediction(plan, settings, data) if calibrate else plan
 
-    def _checked(self, X: Any, y: Any) -> tuple[FitSettings, TrainingData, FitOptions]:
-        """Checked settings, data and options."""
+    def _checked(self) -> tuple[FitSettings, FitOptions]:
+        """Checked settings and options."""
         if self.store is not None and self.store == getattr(self, "_store_of_another", None):
             raise InvalidInputError(
                 f"a copy of an estimator would fit into the same store ({self.store}) as the other copies; "
@@ -336,9 +349,6 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         store = None if self.store is None else checked_store_url(self.store)
         settings = checked_settings(self, stored_seed(store) if store and not self.overwrite else None)
         checked_limit(self.memory_limit)
-        X, y = with_label_column(X, y)
-        samples = as_samples(X)
-        classes, codes, counts = encode_labels(as_labels(y), samples.n_samples)
         options = FitOptions(
             store=store,
             overwrite=self.overwrite,
@@ -346,7 +356,7 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
             memory_limit=self.memory_limit,
             verbose=self.verbose,
         )
-        return settings, TrainingData(samples, classes, codes, counts), options
+        return settings, options
 
     def predict(self, X: Any) -> NDArray | DaskArray:
         """Label samples.
@@ -709,3 +719,8 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """The model with the current ``density``, which may have changed since the fit."""
         check_is_fitted(self)
         return self._model.with_density(self.density)
+
+
+def _training_data(samples: Samples, y: Any) -> TrainingData:
+    """Checked samples and labels in any accepted form."""
+    return TrainingData(samples, *encode_labels(as_labels(y), samples.n_samples))

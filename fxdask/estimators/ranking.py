@@ -21,9 +21,9 @@ from fxdask.reporting.ranking_page import report_ranking
 from fxdask.store.files import check_file_path, write_atomically
 from fxdask.store.parquet import arrow, is_parquet_name
 from fxdask.store.paths import checked_store_url
-from fxdask.workflows.data import as_labels, as_samples, encode_labels
+from fxdask.workflows.data import as_labels, encode_labels
 from fxdask.workflows.model import TrainingData
-from fxdask.workflows.rank import rank
+from fxdask.workflows.rank import rank, readable_features
 from fxdask.workflows.rank_request import RankOptions
 from fxdask.workflows.ranked import RankedFeatures
 from fxdask.workflows.settings import check_flag
@@ -260,13 +260,13 @@ def rank_features(  # noqa: PLR0913 - the public call
     check_flag("numeric_only", numeric_only)
     checked_limit(memory_limit)
     X, y = with_label_column(X, y)
-    samples = as_samples(numeric_columns(X) if numeric_only else X)
-    data = TrainingData(samples, *encode_labels(as_labels(y), samples.n_samples))
     options = RankOptions(
         store=None if store is None else checked_store_url(store),
         overwrite=overwrite,
         memory_limit=memory_limit,
         verbose=verbose,
     )
-    found = rank(settings, data, options)
+    with readable_features(numeric_columns(X) if numeric_only else X, settings, options) as samples:
+        data = TrainingData(samples, *encode_labels(as_labels(y), samples.n_samples))
+        found = rank(settings, data, options)
     return Ranking(**{field.name: getattr(found, field.name) for field in fields(found)})

@@ -15,7 +15,8 @@ from fxdask.estimators.classifier import FisherNetworkClassifier
 from fxdask.execution.resources import checked_limit
 from fxdask.store.parquet import arrow, is_parquet_name
 from fxdask.store.paths import checked_store_url, store_url
-from fxdask.workflows.data import as_labels, as_samples
+from fxdask.workflows.copies import CopyOptions, readable_samples
+from fxdask.workflows.data import as_labels
 from fxdask.workflows.persistence import load_model
 from fxdask.workflows.score import BatchScores, ScoreOptions, checked_truth, score_model
 from fxdask.workflows.tables import split_columns, with_label_column
@@ -111,9 +112,6 @@ def batch_score(  # noqa: PLR0913 - the public call
     target = checked_store_url(out)
     X, y = with_label_column(X, y)
     X, ids = split_columns(X, columns, id_columns)
-    samples = as_samples(X, min_samples=0, features=fitted.names)
-    fitted.check_samples(samples)
-    truth = None if y is None else checked_truth(as_labels(y), samples.n_samples, fitted.classes)
     if not isinstance(likelihood, (bool, np.bool_)):
         raise InvalidInputError(f"likelihood must be True or False, not {likelihood!r}")
     options = ScoreOptions(
@@ -124,5 +122,11 @@ def batch_score(  # noqa: PLR0913 - the public call
         as_table=as_table,
         ids=ids,
     )
-    result = score_model(fitted, samples, target, truth, options)
+    copies = CopyOptions(
+        store=target, copies_array=False, overwrite=overwrite, verbose=verbose, features=fitted.names, min_samples=0
+    )
+    with readable_samples(X, copies) as samples:
+        fitted.check_samples(samples)
+        truth = None if y is None else checked_truth(as_labels(y), samples.n_samples, fitted.classes)
+        result = score_model(fitted, samples, target, truth, options)
     return replace(result, seconds=time.perf_counter() - started)

@@ -19,9 +19,9 @@ from fxdask.execution.resources import checked_limit
 from fxdask.kernels.criteria.multiple_testing import false_discovery_threshold
 from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.kernels.criteria.table import CRITERIA
-from fxdask.workflows.data import as_labels, as_samples, encode_labels, is_remote
+from fxdask.workflows.data import as_labels, encode_labels, is_remote
 from fxdask.workflows.model import TrainingData
-from fxdask.workflows.rank import rank
+from fxdask.workflows.rank import rank, readable_features
 from fxdask.workflows.rank_request import RankOptions
 from fxdask.workflows.ranked import SHORT_RULES, RankedFeatures, ranks_of
 from fxdask.workflows.redundancy import REDUNDANCIES, Redundancy
@@ -161,15 +161,15 @@ class FilterSelector(SelectorMixin, BaseEstimator):
         X, y = with_label_column(X, y)
         X = opened(X)
         names, n_columns = _column_names(X)
-        samples = as_samples(numeric_columns(X) if self.numeric_only else X)
-        data = TrainingData(samples, *encode_labels(as_labels(y), samples.n_samples))
         options = RankOptions(
             memory_limit=self.memory_limit,
             verbose=self.verbose,
             draws_curves=False,
             redundancy=self._redundancy(),
         )
-        found = rank(settings, data, options)
+        with readable_features(numeric_columns(X) if self.numeric_only else X, settings, options) as samples:
+            data = TrainingData(samples, *encode_labels(as_labels(y), samples.n_samples))
+            found = rank(settings, data, options)
         self.classes_ = data.classes
         if names is None and n_columns not in (0, samples.n_features):
             raise InvalidInputError("numeric_only=True needs columns whose names are text; rename the columns of X")

@@ -21,6 +21,7 @@ from fxdask.kernels.preprocessing import (
 )
 from fxdask.sizes import rows_per_read
 from fxdask.store.columns import StagedCodes
+from fxdask.store.parts import PartsAddress
 from fxdask.tasks import scan as tasks
 
 __all__ = ["SampleScan", "digest_samples", "measure_class_norms", "probe_samples", "scan_samples", "stage_samples"]
@@ -40,25 +41,33 @@ def scan_samples(
     samples: SamplesHandle, n_rows: int, n_features: int, normalize: str | None, progress: Progress | None = None
 ) -> SampleScan:
     """Raw samples -> summary of their features, digest of their content, quartiles of a few samples."""
-    scan = delayed(tasks.scan_rows, pure=False)
+    scan, known = delayed(tasks.scan_rows, pure=False), known_digest(samples)
     probed, per_read = origin_probes(n_rows, n_features), rows_per_read(n_features)
     work = [
-        scan(part, start, stop, normalize, _between(probed, start, start + per_read))
+        scan(tasks.ScanJob(normalize, known is None), part, start, stop, _between(probed, start, start + per_read))
         for start, stop, part in row_tasks(samples, n_rows, n_features)
     ]
     found = compute(work, progress, local=is_in_memory(samples))
     return SampleScan(
         summary=merge_summaries(part.summary for part in found),
-        digest=hashlib.sha256(b"".join(part.digest for part in found)).hexdigest(),
+        digest=known or hashlib.sha256(b"".join(part.digest for part in found)).hexdigest(),
         quartiles=origin_quartiles(np.concatenate([part.probes for part in found]), normalize),
     )
 
 
 def digest_samples(samples: SamplesHandle, n_rows: int, n_features: int, progress: Progress | None = None) -> str:
     """Raw samples -> a digest of their content, the same for every chunking."""
+    known = known_digest(samples)
+    if known is not None:
+        return known
     digest = delayed(tasks.digest_rows, pure=False)
     work = [digest(part, start, stop) for start, stop, part in row_tasks(samples, n_rows, n_features)]
     return hashlib.sha256(b"".join(compute(work, progress, local=is_in_memory(samples)))).hexdigest()
+
+
+def known_digest(samples: SamplesHandle) -> str | None:
+    """The digest of the content that was computed when the samples were copied; None if there is none."""
+    return samples.digest if isinstance(samples, PartsAddress) else None
 
 
 def _between(indices: NDArray[np.intp], first: int, last: int) -> NDArray[np.intp]:

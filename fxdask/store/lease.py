@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -31,7 +32,7 @@ from fxdask.store.layout import EARLIER_MANIFEST, MANIFEST
 from fxdask.store.paths import files_at, is_local, is_partial, sibling_url
 from fxdask.store.retry import retried, writing
 
-__all__ = ["LAST_FILES", "Lease", "exclusive_lease"]
+__all__ = ["LAST_FILES", "Lease", "exclusive_lease", "lease_of_call"]
 
 log = logging.getLogger(__name__)
 
@@ -338,6 +339,9 @@ class Lease:
             log.warning("could not release the lease of %s: %s", self.url, error)
 
 
+_held: ContextVar[tuple[Lease, ...]] = ContextVar("held leases of this call", default=())
+
+
 class NoLease(Lease):
     """Stands for the lease of a finished store in a read-only folder, in which nobody can write."""
 
@@ -366,7 +370,20 @@ def exclusive_lease(url: str) -> Iterator[Lease]:
     with writing(url):
         lease = Lease(url)
         lease.acquire()
+    before = _held.set((*_held.get(), lease))
     try:
         yield lease
     finally:
+        _held.reset(before)
         lease.release()
+
+
+@contextmanager
+def lease_of_call(url: str) -> Iterator[Lease]:
+    """The lease that an outer ``with`` block of the same call holds, or an exclusive one for this block."""
+    for held in _held.get():
+        if held.url == url:
+            yield held
+            return
+    with exclusive_lease(url) as lease:
+        yield lease

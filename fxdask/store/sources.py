@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,7 @@ from fxdask.errors import InvalidInputError, StoreFormatError, StoreReadError
 from fxdask.sizes import rows_per_read
 from fxdask.store.damage import damaged
 from fxdask.store.parquet import ParquetAddress, parquet_reader
+from fxdask.store.parts import PartsAddress
 from fxdask.store.paths import file_version, files_at, is_local, why_unreachable, zarr_location
 from fxdask.store.retry import reading, retried
 
@@ -116,7 +118,7 @@ class NpyAddress:
         return shape, dtype, data_offset
 
 
-Source = NDArray | ZarrAddress | NpyAddress | ParquetAddress
+Source = NDArray | ZarrAddress | NpyAddress | ParquetAddress | PartsAddress
 
 
 def address_of_path(path: str | Path) -> ZarrAddress | NpyAddress:
@@ -146,7 +148,7 @@ def address_of_mapped(array: object) -> NpyAddress | None:
 
 
 def location_of(source: object) -> str | None:
-    """The path or URL of samples; None if they are in memory."""
+    """The path or URL of samples; None if they are in memory, or copies that this call removes at its end."""
     if isinstance(source, (ZarrAddress, ParquetAddress)):
         return source.url
     return source.file if isinstance(source, NpyAddress) else None
@@ -180,13 +182,15 @@ def shape_and_dtype(source: Source) -> tuple[tuple[int, ...], np.dtype]:
         return shape, dtype
     if isinstance(source, ParquetAddress):
         return (source.n_rows, len(source.columns)), np.dtype(source.dtype or object)
+    if isinstance(source, PartsAddress):
+        return (source.n_rows, source.n_features), np.dtype(source.dtype)
     array = source.open() if isinstance(source, ZarrAddress) else source
     return tuple(array.shape), np.dtype(array.dtype)
 
 
-def decoded_bytes(source: ZarrAddress | NpyAddress | ParquetAddress) -> int:
+def decoded_bytes(source: ZarrAddress | NpyAddress | ParquetAddress | PartsAddress) -> int:
     """Bytes of the chunks that Zarr decodes at the same time during one read, or of a row group of Parquet."""
-    if isinstance(source, NpyAddress):
+    if isinstance(source, (NpyAddress, PartsAddress)):
         return 0
     if isinstance(source, ParquetAddress):
         return source.decoded_bytes
@@ -208,9 +212,9 @@ def rows_per_chunk(source: Source) -> int:
 def fingerprint(source: Source) -> str | None:
     """A digest of the names, sizes and modification times of the files of the samples, not of their values.
 
-    None if the samples are in memory, or if their files have no times.
+    None if the samples are in memory or copies of this call, or if their files have no times.
     """
-    if isinstance(source, np.ndarray):
+    if isinstance(source, (np.ndarray, PartsAddress)):
         return None
     url = f"{source.url}/{source.path}".rstrip("/") if isinstance(source, ZarrAddress) else location_of(source) or ""
     files, path = files_at(url)
@@ -237,6 +241,8 @@ def open_rows(source: Source, allocate: Allocate | None = None) -> RowReader:
         return _npy_reader(source, allocate or np.empty)
     if isinstance(source, ParquetAddress):
         return parquet_reader(source, allocate or np.empty)
+    if isinstance(source, PartsAddress):
+        return _parts_reader(source, allocate or np.empty)
     return lambda start, stop: source[start:stop]
 
 
@@ -308,6 +314,26 @@ def _zarr_reader(array: zarr.Array, allocate: Allocate | None) -> RowReader:
         return rows
 
     return read
+
+
+def _parts_reader(source: PartsAddress, allocate: Allocate) -> RowReader:
+    dtype = np.dtype(source.dtype)
+
+    def read(start: int, stop: int) -> NDArray:
+        pieces = source.pieces(start, stop)
+        rows = allocate((sum(high - low for _, low, high in pieces), source.n_features), dtype)
+        offset = 0
+        for file, low, high in pieces:
+            _npy_reader(NpyAddress(file), partial(_given, rows[offset : offset + high - low]))(low, high)
+            offset += high - low
+        return rows
+
+    return read
+
+
+def _given(rows: NDArray, _shape: tuple[int, ...], _dtype: np.dtype) -> NDArray:
+    """Stands for a function that allocates an array, if the array is there already."""
+    return rows
 
 
 def _npy_reader(source: NpyAddress, allocate: Allocate) -> RowReader:

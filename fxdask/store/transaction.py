@@ -28,7 +28,7 @@ from fxdask.store.paths import hidden_url, is_local
 from fxdask.store.retry import writing
 from fxdask.store.score_table import KIND, peek_table, refuse_foreign_files_of_table, remove_table
 
-__all__ = ["Transaction", "unfinished_beside"]
+__all__ = ["Transaction", "is_finished_at", "unfinished_beside"]
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +143,16 @@ class Transaction:
         with suppress(FxdaskError, OSError):
             if self.lease.is_held():
                 STORE_KINDS[self.kind].remove(self.url)
+
+
+def is_finished_at(url: str) -> bool:
+    """Whether a finished store of any kind is at this path."""
+    for kind in STORE_KINDS.values():
+        with suppress(StoreExistsError, StoreFormatError):
+            header = kind.peek_header(url)
+            if header is not None:
+                return bool(header["finished"])
+    return False
 
 
 def unfinished_beside(url: str) -> list[str]:

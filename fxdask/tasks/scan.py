@@ -26,6 +26,7 @@ from fxdask.tasks.reading import read_range
 
 __all__ = [
     "NormJob",
+    "ScanJob",
     "ScannedRows",
     "add_counts",
     "digest_of_rows",
@@ -49,6 +50,15 @@ class ScannedRows:
 
 
 @dataclass(frozen=True)
+class ScanJob:
+    """What every task needs that scans samples."""
+
+    normalize: str | None
+    with_digest: bool
+    """Whether the digest of their content is wanted."""
+
+
+@dataclass(frozen=True)
 class NormJob:
     """What every task needs that measures the norms of samples."""
 
@@ -56,17 +66,15 @@ class NormJob:
     n_classes: int
 
 
-def scan_rows(
-    samples: Source, start: int, stop: int | None, normalize: str | None, probed: NDArray[np.intp]
-) -> ScannedRows:
+def scan_rows(job: ScanJob, samples: Source, start: int, stop: int | None, probed: NDArray[np.intp]) -> ScannedRows:
     """Range of raw samples -> their summary, digest and probes."""
     rows = read_range(samples, start, stop)
     # Piece by piece, because float64 copies of all rows would take too much memory.
     pieces = row_ranges(len(rows), ROWS_PER_SUMMARY)
-    summary = merge_summaries(summarize(rows[low:high], normalize) for low, high in pieces)
+    summary = merge_summaries(summarize(rows[low:high], job.normalize) for low, high in pieces)
     if not summary.is_finite:
         checked_rows(rows, start)
-    return ScannedRows(summary, digest_of_rows(rows), rows[probed - start])
+    return ScannedRows(summary, digest_of_rows(rows) if job.with_digest else b"", rows[probed - start])
 
 
 def digest_rows(samples: Source, start: int, stop: int | None) -> bytes:

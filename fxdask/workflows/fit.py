@@ -21,7 +21,7 @@ from fxdask.kernels.scorer import Scorer
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.planning.table_plan import plan_tables
 from fxdask.progress import progress_bar
-from fxdask.store.lease import Lease, exclusive_lease
+from fxdask.store.lease import Lease, lease_of_call
 from fxdask.store.model import ModelStore
 from fxdask.store.sources import is_reachable, location_of
 from fxdask.store.transaction import Transaction
@@ -113,7 +113,7 @@ def _fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
     if options.store is None:
         job = make_job(request, fit.preprocessing, samples.handle)
         return _run(fit, job, broadcast(samples.handle), None)
-    with exclusive_lease(options.store) as lease:
+    with lease_of_call(options.store) as lease:
         return _run_into_store(fit, lease, overwrite=options.overwrite)
 
 

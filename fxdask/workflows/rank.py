@@ -5,16 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import dask
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,14 +27,16 @@ from fxdask.progress import progress_bar
 from fxdask.sizes import format_bytes
 from fxdask.store.columns import StagedCodes, StagedColumns
 from fxdask.store.group import check_room
-from fxdask.store.lease import exclusive_lease
+from fxdask.store.lease import lease_of_call
 from fxdask.store.ranking import RankingStore
 from fxdask.store.sources import is_reachable, location_of
 from fxdask.store.transaction import Transaction
 from fxdask.tasks.curves import class_curves, probed_samples
 from fxdask.tasks.rank import OUTERMOST, RankParts, moment_results, result_names
+from fxdask.workflows.copies import CopyOptions, readable_samples, temporary_folder
+from fxdask.workflows.data import Samples
 from fxdask.workflows.model import TrainingData
-from fxdask.workflows.rank_request import RankOptions, RankRequest, planned_request, request_identity
+from fxdask.workflows.rank_request import SMALL, RankOptions, RankRequest, planned_request, request_identity
 from fxdask.workflows.rank_settings import RankSettings
 from fxdask.workflows.ranked import RankedFeatures
 from fxdask.workflows.redundancy import candidates, choose_features
@@ -44,11 +44,27 @@ from fxdask.workflows.relief import relief_scores
 from fxdask.workflows.tables import named_features
 from fxdask.workflows.unchanged import unchanged_files
 
-__all__ = ["rank"]
+__all__ = ["rank", "readable_features"]
 
 log = logging.getLogger(__name__)
 
 SHOWN_PER_CRITERION = 3
+
+
+def readable_features(X: Any, settings: RankSettings, options: RankOptions) -> AbstractContextManager[Samples]:
+    """Checked samples to rank; a large Dask collection is copied if it would be read repeatedly."""
+    return readable_samples(
+        X,
+        CopyOptions(
+            store=options.store,
+            # A store needs the digest of the samples, and ReliefF reads them again.
+            copies_array=options.store is not None or bool(settings.of_rows),
+            overwrite=options.overwrite,
+            memory_limit=options.memory_limit,
+            verbose=options.verbose,
+            most_loaded=SMALL,
+        ),
+    )
 
 
 def rank(settings: RankSettings, data: TrainingData, options: RankOptions) -> RankedFeatures:
@@ -61,7 +77,7 @@ def rank(settings: RankSettings, data: TrainingData, options: RankOptions) -> Ra
         if options.store is None and (ranking.reads_where_it_is or ranking.by_rows):
             with unchanged_files(ranking.data.samples.handle):
                 return _run(ranking, None)
-        folder = nullcontext(None) if options.store else _temporary_folder()
+        folder = nullcontext(None) if options.store else temporary_folder("the copies of X by columns")
         with folder as temporary:
             if temporary is None:
                 return _run_into_store(ranking, str(options.store), identity, overwrite=options.overwrite)
@@ -70,24 +86,13 @@ def rank(settings: RankSettings, data: TrainingData, options: RankOptions) -> Ra
             return replace(found, store=None)
 
 
-@contextmanager
-def _temporary_folder() -> Iterator[str]:
-    """A folder for the copies by columns, removed at the end; Dask's setting temporary-directory chooses its disk."""
-    with tempfile.TemporaryDirectory(prefix="fxdask-", dir=dask.config.get("temporary-directory", None)) as folder:
-        try:
-            check_reachable(folder, "the copies of X by columns")
-        except Exception as error:
-            raise type(error)(f"{error}; or pass store= with such a path") from error
-        yield folder
-
-
 # The store
 
 
 def _run_into_store(ranking: RankRequest, url: str, identity: Mapping[str, Any], *, overwrite: bool) -> RankedFeatures:
     """Create or resume the store of this ranking, run it, and move the store to its final path."""
     job = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    with exclusive_lease(url) as lease:
+    with lease_of_call(url) as lease:
         transaction = Transaction.in_place(lease, "ranking", job, overwrite=overwrite)
         store, ranking = _open_or_create(transaction, ranking, identity, job)
         if transaction.is_finished:

@@ -24,7 +24,7 @@ from fxdask.kernels.scorer import Scorer
 from fxdask.planning.score_plan import SamplesToScore, ScorePlan, plan_scores
 from fxdask.progress import progress_bar
 from fxdask.store.group import check_room, remove_group
-from fxdask.store.lease import Lease, exclusive_lease
+from fxdask.store.lease import Lease, lease_of_call
 from fxdask.store.parquet import ParquetAddress
 from fxdask.store.score_table import KIND as TABLE
 from fxdask.store.score_table import ScoreTable, score_columns
@@ -153,7 +153,7 @@ def score_model(
     """Label checked samples into a store of labels and scores at ``out``."""
     started = time.perf_counter()
     scoring = _Scoring(model, samples, truth, options)
-    with named_features(samples.names), exclusive_lease(out) as lease:
+    with named_features(samples.names), lease_of_call(out) as lease:
         summary = _run(scoring, lease)
     return _result(out, summary, time.perf_counter() - started, model.scorer, truth)
 

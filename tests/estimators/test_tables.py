@@ -2,7 +2,6 @@
 
 import pickle
 
-import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -145,26 +144,6 @@ def test_a_dask_frame_is_labelled_lazily_beside_its_own_columns():
     assert words.predict(frame[NAMES]).compute().tolist() == words.predict(FRAME).tolist()
     three = fit(FRAME, np.arange(40) % 3)
     assert np.allclose(three.decision_function(frame[NAMES]).compute(), three.decision_function(FRAME))
-
-
-@pytest.mark.parametrize(("store", "reads"), [(False, 2), (True, 3)])
-def test_a_dask_frame_is_read_once_for_its_lengths(tmp_path, store, reads):
-    """Besides, it is loaded once, or read once by the scan and once to be copied into the store."""
-    read = []
-
-    def load(start):
-        read.append(start)
-        return FRAME[start : start + 10]
-
-    frame = dd.from_map(load, [0, 10, 20, 30], meta=FRAME[:0])
-    with dask.config.set(scheduler="threads"):
-        clf = fit(frame, Y, store=tmp_path / "m.zarr" if store else None)
-        assert sorted(read) == sorted([0, 10, 20, 30] * reads)
-        read.clear()
-        labels = clf.predict(frame)
-        assert read == [], "labels are lazy"
-        assert np.array_equal(labels.compute(), clf.predict(FRAME))
-    assert sorted(read) == [0, 10, 20, 30]
 
 
 BAD = {
