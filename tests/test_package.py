@@ -127,8 +127,9 @@ def empty(tmp_path_factory):
     folder = tmp_path_factory.mktemp("empty")
     run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
     commands = folder / "venv" / "bin"
-    pinned = ROOT / "scripts" / "constraints.txt"
-    run(commands / "pip", "install", "--quiet", "-c", pinned, *PROJECT["dependencies"], cwd=folder)
+    install = [commands / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "scripts" / "constraints.txt"]
+    run(*install, "pip", cwd=folder)  # the pip that Python brings may be old and slow
+    run(*install, "--no-compile", *PROJECT["dependencies"], cwd=folder)
     return commands
 
 
