@@ -205,7 +205,7 @@ def test_deploy_checked_writes_the_stamp_only_if_the_tests_pass(checkout):
     assert installed(checkout) == ["dev"], "the change is checked"
 
 
-@pytest.mark.parametrize("script", ["run", "test", "bench", "environment", "deploy-checked"])
+@pytest.mark.parametrize("script", ["run", "test", "bench", "environment", "deploy-checked", "versions"])
 def test_scripts_are_executable(script):
     assert os.access(ROOT / "scripts" / script, os.X_OK)
 
@@ -222,6 +222,22 @@ def test_the_test_script_passes_its_arguments_to_pytest(checkout, arguments, pas
     (checkout / "scripts" / "environment").write_text("#!/bin/sh\necho echo\n")
     done = subprocess.run([checkout / "scripts" / "test", *arguments], capture_output=True, text=True, check=True)
     assert done.stdout == f"-m pytest {passed_on}\n"
+
+
+def test_the_lowest_versions_are_those_of_pyproject():
+    bounds = runpy.run_path(str(ROOT / "scripts" / "version_bounds.py"))
+    assert bounds["lowest"]("dask[array,complete]>=2025.1,<2027") == "dask==2025.1"
+    with pytest.raises(ValueError, match="click<9 has no lowest version; write one after >= in pyproject.toml"):
+        bounds["lowest"]("click<9")
+    pins = [bounds["lowest"](requirement) for requirement in bounds["requirements"]()]
+    assert {"numpy", "zarr", "bokeh", "pyarrow", "s3fs"} < {pin.partition("==")[0] for pin in pins}
+
+
+@pytest.mark.parametrize("words", [[], ["oldest"]])
+def test_versions_other_than_lowest_and_newest_are_refused(words):
+    done = subprocess.run([ROOT / "scripts" / "versions", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f'scripts/versions needs one of the words lowest and newest, not "{"".join(words)}".\n'
 
 
 def run_tour(folder):
