@@ -19,6 +19,7 @@ IMPORTED = (
     "distributed.cli.dask_scheduler",
     "distributed.cli.dask_worker",
     "fxdask.cli.fit",
+    "fxdask.cli.rank",
     "fxdask.cli.reproduce",
     "fxdask.cli.score",
     "fxdask.tasks.fit",
