@@ -71,7 +71,9 @@ def outcomes(request, data, tmp_path_factory):
     seeds = [item.callspec.params["seed"] for item in request.session.items if item.path == request.path]
 
     def one(seed):
-        return disturbed_outcome(drawn(seed), tmp_path_factory.mktemp(f"schedule-{seed}"), data, undisturbed)
+        outcome = disturbed_outcome(drawn(seed), tmp_path_factory.mktemp(f"schedule-{seed}"), data, undisturbed)
+        print(outcome, flush=True)
+        return outcome
 
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         futures = {seed: pool.submit(one, seed) for seed in seeds}
@@ -128,7 +130,6 @@ def print_totals(outcomes):
 
 def test_a_disturbed_job_finishes_with_the_same_bytes(outcomes, seed):
     outcome = outcomes[seed].result()
-    print(outcome)
     assert not outcome.wrong, str(outcome)
     assert outcome.hits.total() > 0
 
