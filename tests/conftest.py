@@ -4,13 +4,13 @@ import copy
 import ctypes
 import random
 import shutil
-import subprocess
 from collections import Counter
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 import pytest
+from disks import mounted_disk
 from hypothesis import HealthCheck, settings
 from scoring_runs import wide_in
 
@@ -69,13 +69,8 @@ def wide(wide_once, tmp_path, monkeypatch):
 @pytest.fixture
 def small_disk(tmp_path):
     """A disk of 4 MiB, which a test can fill."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a tmpfs cannot be mounted on this machine")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted_disk(tmp_path / "disk") as folder:
+        yield folder
 
 
 def pytest_configure(config):

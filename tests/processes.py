@@ -19,6 +19,7 @@ IMPORTED = (
     "distributed.cli.dask_scheduler",
     "distributed.cli.dask_worker",
     "fxdask.cli.fit",
+    "fxdask.cli.rank",
     "fxdask.cli.reproduce",
     "fxdask.cli.score",
     "fxdask.tasks.fit",
@@ -37,6 +38,8 @@ class PythonProcess:
 
     def __init__(self, *words, folder=".", **environment):
         self._output = tempfile.TemporaryDirectory()
+        for name in ("stdout", "stderr"):
+            Path(self._output.name, name).touch()  # a process that is killed at once writes none
         self._process = context.Process(
             target=_run,
             args=(list(map(str, words)), str(folder), {**os.environ, **environment}, self._output.name),

@@ -70,6 +70,19 @@ def test_compare_refuses_other_files(compared, content, message):
     assert message in output
 
 
+@pytest.mark.full
+def test_load_compares_the_results_of_all_callers():
+    """Real callers on a real cluster, for a short time, in which shares and memory say nothing."""
+    load = importlib.import_module("benchmarks.load")
+    found = load.loaded(n_callers=3, n_workers=1, seconds=5)
+    assert found["holds"]["right"]
+    assert len(found["rounds"]) == 3
+    assert min(found["rounds"].values()) > 0
+    assert len(found["scheduler_memory"]) == load.LOOKS
+    wrong = {number: caller | {"wrong": 1} for number, caller in found["callers"].items()}
+    assert not load.summary(wrong, found["scheduler_memory"])["holds"]["right"]
+
+
 def test_all_stores_what_compare_reads(tmp_path, monkeypatch, compared):
     """Real limits and one real benchmark, with little data."""
     everything = importlib.import_module("benchmarks.everything")

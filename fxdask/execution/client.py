@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from distributed import Client, default_client, get_worker
+from distributed.client import FutureCancelledError
+from distributed.comm import CommClosedError
 
-from fxdask.errors import ClusterError
+from fxdask.errors import ClusterError, FxdaskError
 
-__all__ = ["active_client", "is_inside_task"]
+__all__ = ["active_client", "asking", "is_inside_task", "no_answer", "sending"]
 
 
 def active_client() -> Client | None:
@@ -35,3 +40,31 @@ def is_inside_task() -> bool:
     except ValueError:
         return False
     return True
+
+
+@contextmanager
+def asking(client: Client) -> Iterator[None]:
+    """Report a scheduler that was lost while this process asked it or its workers something."""
+    try:
+        yield
+    except FxdaskError:
+        raise
+    except OSError as lost:  # errors of the workers themselves are returned, not raised
+        raise no_answer(client) from lost
+
+
+@contextmanager
+def sending(client: Client) -> Iterator[None]:
+    """Report a scheduler that was lost while it had work of this process; errors of tasks are left as they are."""
+    try:
+        yield
+    except (CommClosedError, FutureCancelledError) as lost:
+        raise no_answer(client) from lost
+
+
+def no_answer(client: Client) -> ClusterError:
+    """The error about a scheduler that died or cannot be reached; one that was restarted knows nothing of the work."""
+    return ClusterError(
+        f"the scheduler at {client.scheduler.address} no longer answers, or was restarted; "
+        "make the same call again when it does, to resume"
+    )

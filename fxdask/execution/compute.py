@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import dask
@@ -16,7 +17,7 @@ from dask.threaded import get as get_on_threads
 from distributed import Client, KilledWorker, as_completed
 
 from fxdask.errors import ClusterError
-from fxdask.execution.client import active_client, is_inside_task
+from fxdask.execution.client import active_client, asking, is_inside_task, sending
 
 __all__ = ["Progress", "compute", "compute_collection", "compute_with_retries"]
 
@@ -50,7 +51,9 @@ def compute(
 
 def compute_collection(collection: Any) -> Any:
     """The value of a Dask array or another collection; its tasks are sent again after lost workers."""
-    return _in_rounds(lambda: dask.compute(collection)[0])
+    client = active_client()
+    with nullcontext() if client is None else sending(client):
+        return _in_rounds(lambda: dask.compute(collection)[0])
 
 
 def _in_rounds(run: Callable[[], T]) -> T:
@@ -84,7 +87,8 @@ def _compute(
     watched = work if watched is None else watched
     client = None if local else active_client()
     if client is not None:
-        return _compute_on(client, work, progress, watched)
+        with sending(client):
+            return _compute_on(client, work, progress, watched)
     chosen = dask.config.get("scheduler", None)
     # If a client is connected, Dask sends work to it unless a scheduler is named.
     on_threads = local or is_inside_task() or chosen in (None, "threads", "threading")
@@ -121,13 +125,8 @@ def _compute_on(
         # Futures are released, not cancelled: cancelling would also stop tasks that other futures depend on.
         for future in futures:
             future.release()
-        try:
+        with asking(client):
             _wait_until_idle(client, keys)
-        except OSError as lost:
-            raise ClusterError(
-                f"the scheduler at {client.scheduler.address} no longer answers; "
-                "make the same call again when it does, to resume"
-            ) from lost
         raise
 
 

@@ -11,7 +11,7 @@ from dask.array import Array as DaskArray
 from dask.delayed import Delayed, delayed
 from distributed import Future
 
-from fxdask.execution.client import active_client
+from fxdask.execution.client import active_client, sending
 from fxdask.sizes import row_ranges, rows_per_read
 from fxdask.store.sources import Source
 from fxdask.tasks.reading import as_declared
@@ -29,7 +29,8 @@ def broadcast(samples: SamplesHandle) -> SamplesHandle:
     client = active_client()
     if client is None or not is_in_memory(samples):
         return samples
-    return client.scatter(samples, broadcast=True, hash=False)
+    with sending(client):
+        return client.scatter(samples, broadcast=True, hash=False)
 
 
 def is_in_memory(samples: SamplesHandle) -> bool:

@@ -15,7 +15,7 @@ from distributed import Client
 from distributed.system import MEMORY_LIMIT
 
 from fxdask.errors import ClusterError, InvalidInputError
-from fxdask.execution.client import active_client
+from fxdask.execution.client import active_client, asking
 from fxdask.execution.waiting import expected_workers, wait_for_workers
 from fxdask.execution.workers import check_workers
 from fxdask.planning.machine import SHARE_OF_LIMIT, WORKER_BASELINE, ClusterShape, Resources
@@ -81,9 +81,10 @@ def resources_of(cluster: ClusterShape, extra_baseline: int = 0) -> Resources:
 
 def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources:
     wait_for_workers(client)
-    check_workers(client)
-    in_use = _memory_in_use(client)
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    with asking(client):
+        check_workers(client)
+        in_use = _memory_in_use(client)
+        workers = client.scheduler_info(n_workers=-1)["workers"]
     found = [
         Resources(
             limit=min(filter(None, (workers[address]["memory_limit"] or MEMORY_LIMIT // len(in_use), limit))),

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from distributed import Client
 
 from fxdask.errors import ClusterError, VersionMismatchWarning, warn_user
-from fxdask.execution.client import active_client
+from fxdask.execution.client import active_client, asking
 from fxdask.store.paths import is_local, why_unreachable
 
 __all__ = ["COMPARED", "check_reachable", "check_workers", "installed_versions"]
@@ -63,7 +63,9 @@ def check_reachable(url: str | None, what: str) -> None:
     client = active_client()
     if client is None or url is None or why_unreachable(url):
         return
-    for address, reason in client.run(why_unreachable, url, on_error="ignore").items():
+    with asking(client):
+        reasons = client.run(why_unreachable, url, on_error="ignore")
+    for address, reason in reasons.items():
         if reason:
             remedy = (
                 "put it on a disk that all workers share, or use a URL of an object store"

@@ -15,6 +15,8 @@ from distributed import Client
 from fxdask.sizes import format_bytes
 from fxdask.tasks.telemetry import peak_bytes, resident_bytes
 
+SECONDS_TO_END = 20
+
 
 @contextmanager
 def workers(memory_limit: str, n_workers: int = 2, *, nanny: bool = True) -> Iterator[Client]:
@@ -39,7 +41,11 @@ def workers(memory_limit: str, n_workers: int = 2, *, nanny: bool = True) -> Ite
             for process in reversed(processes):
                 process.terminate()
             for process in processes:
-                process.wait()
+                try:
+                    process.wait(SECONDS_TO_END)
+                except subprocess.TimeoutExpired:
+                    process.kill()  # a worker may wait for a scheduler that ended before it
+                    process.wait()
 
 
 def evidence(client: Client, info: dict, before: dict[str, int]) -> dict:

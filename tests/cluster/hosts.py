@@ -14,6 +14,14 @@ import pytest
 # Telemetry names a process by its host name, so each namespace gets its own.
 AS_HOST = 'hostname "$0" && exec "$@"'
 BRIDGE = "bridge0"
+ENTER_HOST = """
+import ctypes, socket
+system = ctypes.CDLL(None, use_errno=True)
+with open("/var/run/netns/{namespace}") as namespace:
+    assert system.setns(namespace.fileno(), 0) == 0, ctypes.get_errno()
+assert system.unshare(0x04000000) == 0, ctypes.get_errno()  # CLONE_NEWUTS: a host name of its own
+socket.sethostname({host!r})
+"""
 
 
 def run(*words):
@@ -90,6 +98,10 @@ class Network:
         """The command line that runs a command on a host, with the host's name."""
         inside = ("ip", "netns", "exec", self.namespace(host))
         return [*inside, "unshare", "--uts", "sh", "-c", AS_HOST, host, *map(str, words)]
+
+    def program_on(self, host, program):
+        """A Python program that moves its process to a host and takes its name; a forked process can run it."""
+        return ENTER_HOST.format(namespace=self.namespace(host), host=host) + program
 
     def start(self, host, *words, **more):
         return subprocess.Popen(self.on(host, *words), **more)

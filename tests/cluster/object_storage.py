@@ -34,6 +34,18 @@ def free_port():
 @contextmanager
 def s3_server():
     """Run the server in its own process; yields the environment variables that clients need."""
+    with s3_process() as (_, port):
+        yield client_settings(port)
+
+
+def client_settings(port):
+    """The environment variables that clients of a server at this port need."""
+    return KEYS | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
+
+
+@contextmanager
+def s3_process():
+    """Run the server in its own process; yields its process id and its port."""
     port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-c", SERVER, str(port)],
@@ -46,7 +58,7 @@ def s3_server():
             assert server.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        yield KEYS | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
+        yield server.pid, port
     finally:
         os.kill(server.pid, signal.SIGKILL)
         server.wait()

@@ -3,16 +3,20 @@
 import json
 import os
 import signal
+import threading
 import time
 
 import numpy as np
 import pytest
 import zarr
 from command_line import run_here
+from dask import delayed
 from distributed import Client
 from processes import PythonProcess
 
 from fxdask import FisherNetworkClassifier
+from fxdask.errors import ClusterError
+from fxdask.execution.compute import compute
 
 from .conftest import dask_processes, slow_tasks
 
@@ -86,6 +90,27 @@ def finished(data, store, address, undisturbed, done):
         got, want = (zarr.open_group(path, mode="r")[name][:] for path in (store, undisturbed.store_))
         assert np.array_equal(got, want)
     return facts["n_blocks_resumed"]
+
+
+def test_a_restarted_scheduler_is_reported_in_one_sentence(tmp_path):
+    """The new scheduler is at the same address, so that the client connects again, but knows nothing of the work."""
+    with dask_processes(tmp_path, 1) as address, Client(address):
+
+        def restart():
+            os.kill(scheduler_of(address), signal.SIGKILL)
+            host, port = address.removeprefix("tcp://").split(":")
+            new.append(PythonProcess("-m", "dask", "scheduler", "--host", host, "--port", port, "--no-dashboard"))
+
+        new, restarting = [], threading.Timer(1, restart)
+        restarting.start()
+        try:
+            with pytest.raises(ClusterError, match=f"the scheduler at {address} no longer answers, or was restarted"):
+                compute([delayed(time.sleep)(60)])
+        finally:
+            restarting.join()
+            for process in new:
+                process.kill()
+                process.wait()
 
 
 def scheduler_of(address):
