@@ -152,19 +152,18 @@ def test_the_command_fails_on_a_dead_link(tmp_path):
     assert done.stderr.endswith("1 dead links; mend them in the Markdown files\n")
 
 
-def test_a_folder_with_other_files_is_refused(tmp_path):
+def test_a_folder_with_other_files_is_refused(builder, tmp_path):
     (tmp_path / "mine.txt").write_text("keep")
-    done = build_by_command(tmp_path)
-    assert done.returncode == 1
-    assert "holds other files than a site of fxdask; choose another folder" in done.stderr
+    with pytest.raises(FileExistsError, match="holds other files than a site of fxdask; choose another folder"):
+        builder["site"].build(tmp_path)
     assert (tmp_path / "mine.txt").read_text() == "keep"
 
 
-def test_an_older_site_is_replaced(site, tmp_path):
+def test_an_older_site_is_replaced(site, builder, tmp_path):
     copy = tmp_path / "site"
     shutil.copytree(site, copy)
     (copy / "removed.html").write_text("a page of an older version")
-    assert build_by_command(copy).returncode == 0
+    builder["site"].build(copy)
     assert sorted(path.name for path in copy.iterdir()) == sorted(path.name for path in site.iterdir())
 
 
