@@ -1,4 +1,4 @@
-"""Run the examples of the documentation, and compare its lists with the code."""
+"""Run the examples of docstrings, and compare lists of the documentation with the code."""
 
 import doctest
 import importlib
@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-import zarr
 
 from fxdask import FisherNetworkClassifier
 
@@ -40,54 +39,9 @@ def test_examples_in_docstrings_run(module):
     assert result.failed == 0
 
 
-def readme_example(word):
-    """The one Python example of the README with this word."""
-    examples = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(examples) == 4, "a new example needs a test of its own"
-    (example,) = (text for text in examples if word in text)
-    return compile(example, "README.md", "exec")
-
-
-def test_the_first_example_of_the_readme_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    exec(readme_example("zarr.create_array"), {})
-    exec(readme_example("zarr.create_array"), {})  # people run it again
-    assert 0.7 < float(capsys.readouterr().out.split()[0]) <= 1
-    assert zarr.open_group("scored.zarr")["labels"].shape == (597,)
-
-
-def test_the_example_of_ranking_in_the_readme_runs(tmp_path, monkeypatch, capsys):
-    """Features of equal means and unequal variances, which criteria of the means alone do not see."""
-    monkeypatch.chdir(tmp_path)
-    exec(readme_example("fxdask.rank_features"), {})
-    printed = capsys.readouterr().out.splitlines()
-    first = {line.split()[0]: set(re.findall(r"'(x\d+)'", line)) for line in printed}
-    wide = {f"x{i}" for i in range(6)}
-    for criterion in ("extended_fisher", "kolmogorov_smirnov", "mutual_information", "density_overlap"):
-        assert first[criterion] == wide, criterion
-    for criterion in ("fisher", "pearson"):
-        assert len(first[criterion] & wide) < 6, criterion
-    assert set(re.findall(r"x\d+", printed[-1])) >= wide
-    assert (tmp_path / "ranking.html").exists()
-
-
-def test_the_example_of_tables_in_the_readme_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    exec(readme_example("fxdask.table"), {})
-    exec(readme_example("fxdask.table"), {})  # people run it again
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in ("'id'", "'label'", "'score_narrow'", "'score_wide'", "'a'", "'b'"))
-
-
-def test_the_calibration_example_of_the_readme_runs(capsys):
-    exec(readme_example("CalibratedClassifierCV"), {})
-    losses = [float(word) for word in capsys.readouterr().out.split()]
-    assert len(losses) == 2
-    assert all(0 < loss < 0.3 for loss in losses)
-
-
-def test_the_readme_lists_every_parameter_with_its_default():
-    table = dict(re.findall(r"^\| `(\w+)` \| `?(.*?)`? \|", (ROOT / "README.md").read_text(), re.MULTILINE))
+def test_the_guide_lists_every_parameter_with_its_default():
+    text = (ROOT / "scripts" / "docs" / "rules-and-criteria.md").read_text().partition("\n## Parameters\n")[2]
+    table = dict(re.findall(r"^\| `(\w+)` \| `?(.*?)`? \|", text, re.MULTILINE))
     defaults = FisherNetworkClassifier().get_params()
     assert table == {
         name: str(value) if not isinstance(value, str) else f'"{value}"' for name, value in defaults.items()

@@ -205,7 +205,7 @@ def test_deploy_checked_writes_the_stamp_only_if_the_tests_pass(checkout):
     assert installed(checkout) == ["dev"], "the change is checked"
 
 
-@pytest.mark.parametrize("script", ["run", "test", "bench", "environment", "deploy-checked", "versions"])
+@pytest.mark.parametrize("script", ["run", "test", "bench", "environment", "deploy-checked", "versions", "docs/build"])
 def test_scripts_are_executable(script):
     assert os.access(ROOT / "scripts" / script, os.X_OK)
 

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 import zarr
-from deploy.deployment import DEPLOY, commands, edited_script, healthcheck, script, shell_blocks
+from deploy.deployment import DEPLOY, ROOT, commands, edited_script, healthcheck, script, shell_blocks
 
 from fxdask.errors import ClusterError
 from fxdask.execution.connection import connected
@@ -167,6 +167,17 @@ def test_the_slurm_script_fits_and_ends_its_jobs(slurm, data, tmp_path):
     assert len(slurm()) == 2
     wait_until(lambda: not any(is_running(job) for job in slurm()), "all jobs have ended")
     assert sorted(path.name for path in data.iterdir()) == ["X.npy", "model.zarr", "slurm-logs", "y.npy"]
+
+
+@pytest.mark.full
+def test_the_example_for_slurm_fits_on_its_jobs(slurm, tmp_path):
+    """The short program that users copy, with the same commands instead of Slurm's."""
+    words = [sys.executable, ROOT / "scripts" / "examples" / "slurm.py", tmp_path / "shared"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    assert "% right" in done.stdout
+    assert len(slurm()) == 2
+    wait_until(lambda: not any(is_running(job) for job in slurm()), "all jobs have ended")
 
 
 @pytest.mark.full

@@ -1,0 +1,1 @@
+"""The builder of the site: chapters in Markdown and docstrings -> HTML pages, whose links are checked."""
