@@ -591,14 +591,17 @@ def automatic_normalization(X):
 
 
 def correlation_ratio(values, codes):
-    """(sample,) values and classes -> sqrt(SSB / SST), 0 without variation, and the F of an analysis of variance."""
+    """(sample,) values and classes -> sqrt(SSB / SST) and the F of an analysis of variance.
+
+    Without variation, or with one class alone, they are 0 and NaN.
+    """
     values = [float(v) for v in values]
     centre = mean(values)
     classes = [[v for v, code in zip(values, codes, strict=True) if code == k] for k in sorted(set(codes))]
     total = math.fsum((v - centre) ** 2 for v in values)
     between = math.fsum(len(own) * (mean(own) - centre) ** 2 for own in classes)
     within = math.fsum((v - mean(own)) ** 2 for own in classes for v in own)
-    if total == 0:
+    if total == 0 or len(classes) == 1:
         return 0.0, math.nan
     freedom = (len(values) - len(classes)) / (len(classes) - 1)
     return math.sqrt(between / total), math.inf if within == 0 else between / within * freedom

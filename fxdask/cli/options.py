@@ -181,8 +181,8 @@ def chosen_data(
         raise click.UsageError(f"{option} chooses columns of Parquet, but there is no Parquet at {samples}")
     if label_column is not None and label_column in (columns or ()):
         raise click.UsageError(f"--columns has the column {label_column} of the labels; remove it there")
+    whole = table(samples)  # a file that cannot be read is no usage error
     try:
-        whole = table(samples)
         y = labels if label_column is None else whole.choose([label_column])
         if columns is not None:
             return whole.choose(columns), y

@@ -98,6 +98,15 @@ def test_wrong_words_are_refused_in_one_line(folder, words, status, message):
     assert not (folder / "model.zarr").exists()
 
 
+@pytest.mark.parametrize("words", ["fit cut.parquet model.zarr", "rank cut.parquet"])
+def test_a_table_that_cannot_be_read_is_no_usage_error(folder, words):
+    (folder / "cut.parquet").write_bytes((folder / "train.parquet").read_bytes()[:200])
+    done = run_here(folder, *words.split(), "--label-column", "y")
+    assert done.returncode == 1
+    assert "cut.parquet is not a readable Parquet file" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_the_help_shows_that_labels_may_be_left_out(folder):
     text = run_here(folder, "fit", "--help").stdout
     assert "SAMPLES [LABELS] STORE" in text

@@ -11,7 +11,7 @@ import oracles
 import pandas as pd
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kernels.criteria.columns import labelled_columns
 from scipy import stats
@@ -61,6 +61,8 @@ def bits(ranking):
     return [array.tobytes() for array in (*found, ranking.missing, ranking.shown, ranking.curves)]
 
 
+# All values of one class are missing.
+@example(drawn=(np.array([[0.5, 1.4, 1.3, 0.9]], dtype=np.float32), np.array([1, 1, 0, 0])), share=0.2, wide=False)
 @given(drawn=labelled_columns(max_columns=3, max_samples=30), share=st.sampled_from([0.0, 0.2]), wide=st.booleans())
 @settings(max_examples=15)
 def test_scores_equal_those_of_loops(drawn, share, wide):
