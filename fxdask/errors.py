@@ -30,7 +30,10 @@ __all__ = [
 
 
 class FxdaskError(Exception):
-    """Base class of all errors that fxdask raises."""
+    """Base class of all errors that fxdask raises; a message is one line, whatever names and texts it quotes."""
+
+    def __str__(self) -> str:
+        return " ".join(super().__str__().splitlines())
 
 
 class InvalidInputError(FxdaskError, ValueError):

@@ -33,7 +33,8 @@ def process_settings_restored():
 
 def run_here(folder, *arguments):
     """Run ``fxdask ARGUMENTS`` in a folder -> exit status, standard output and standard error."""
-    out, err = io.StringIO(), io.StringIO()
+    # Encoded as in a terminal, where text that is not valid Unicode cannot be printed to standard output.
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace")
     status = 0
     with (
         process_settings_restored(),
@@ -46,4 +47,10 @@ def run_here(folder, *arguments):
             main()
         except SystemExit as exited:
             status = exited.code
-    return SimpleNamespace(returncode=status, stdout=out.getvalue(), stderr=err.getvalue())
+    return SimpleNamespace(returncode=status, stdout=written(out), stderr=written(err))
+
+
+def written(stream):
+    """All text that was written to an encoded stream."""
+    stream.flush()
+    return stream.buffer.getvalue().decode()

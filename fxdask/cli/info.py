@@ -62,7 +62,7 @@ def _facts(url: str, header: Mapping[str, Any]) -> dict[str, Any]:
     elif header["finished"]:
         facts = summary_of(load(url))
     else:
-        facts = {"parameters": header["identity"]}
+        facts = {"parameters": header.get("identity")}
     if not header["finished"]:
         parts, done, of = _progress(url, header)
         facts = {parts: {"done": done, "of": of}} | facts

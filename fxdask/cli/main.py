@@ -44,8 +44,9 @@ def main() -> None:
         if status:
             sys.exit(status)
     except click.UsageError as error:
-        error.show()
-        _print_error(error.format_message(), error, 2)
+        message = " ".join(error.format_message().split())  # click lists the choices of an argument on several lines
+        click.UsageError(message, error.ctx).show()
+        _print_error(message, error, 2)
     except (click.Abort, KeyboardInterrupt) as error:
         click.echo(STOPPED, err=True)
         _print_error(STOPPED, error, 1)

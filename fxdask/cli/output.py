@@ -16,7 +16,7 @@ __all__ = ["print_result"]
 def print_result(facts: dict[str, Any], as_json: bool) -> None:
     """Print facts by name, as lines and tables or as one JSON object."""
     if as_json:
-        click.echo(json.dumps(facts, default=str))
+        _echo(json.dumps(facts, default=str))
         return
     for name, value in facts.items():
         _print_fact(name, value, indent=0)
@@ -26,14 +26,25 @@ def _print_fact(name: str, value: Any, indent: int, *, in_bytes: bool = False) -
     label = f"{'  ' * indent}{name.replace('_', ' ')}"
     in_bytes = in_bytes or "bytes" in name
     if isinstance(value, dict):
-        click.echo(label)
+        _echo(label)
         for key, inner in value.items():
             _print_fact(str(key), inner, indent + 1, in_bytes=in_bytes)
-    elif isinstance(value, list) and value and isinstance(value[0], dict):
-        click.echo(label)
+    elif _is_table(value):
+        _echo(label)
         _print_table(value)
     else:
-        click.echo(f"{label:<30}{format_bytes(value) if in_bytes and isinstance(value, int) else _shown(value)}")
+        _echo(f"{label:<30}{format_bytes(value) if in_bytes and isinstance(value, int) else _shown(value)}")
+
+
+def _is_table(value: Any) -> bool:
+    """Whether this is a list of rows with the same columns."""
+    rows = value if isinstance(value, list) else []
+    return bool(rows) and all(isinstance(row, dict) and row and row.keys() == rows[0].keys() for row in rows)
+
+
+def _echo(text: str) -> None:
+    """Print a line; names in a store need not be valid Unicode, which a terminal cannot show."""
+    click.echo(text.encode("utf-8", "backslashreplace").decode())
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
@@ -43,7 +54,7 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
     table = [*heads, *([_shown(value) for value in row.values()] for row in rows)]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
-        click.echo("  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+        _echo("  " + "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
 
 
 def _shown(value: Any) -> str:

@@ -72,8 +72,11 @@ class ClusterAddress:
         if self.address or self.scheduler_file is None:
             return str(self.address)
         try:
-            return str(json.loads(Path(self.scheduler_file).read_text())["address"])
-        except (ValueError, KeyError, TypeError) as error:
+            found = json.loads(Path(self.scheduler_file).read_text())["address"]
+            if not isinstance(found, str) or not found:
+                raise ValueError(f"the address is {found!r}")
+            return found
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ClusterError(
                 f"{self.scheduler_file} is not a scheduler file; give the file that "
                 "dask scheduler --scheduler-file writes"

@@ -29,6 +29,7 @@ IDX_FILES = {
     "test_labels": "t10k-labels-idx1-ubyte",
 }
 UNSIGNED_BYTES = 0x08
+BYTES_PER_READ = 2**20
 PUBLISHED_SPLIT = "the published training and test sets"
 OTHER_SPLIT = (
     "not the published training and test sets, but the same 70,000 images in another split, with 6,000 training and "
@@ -182,8 +183,9 @@ def read_idx(path: str | Path) -> NDArray[np.uint8]:
     shape = struct.unpack(f">{content[3]}I", content[4:header_bytes])
     expected = header_bytes + math.prod(shape)
     if len(content) != expected:
+        more = "at least " if len(content) > expected else ""
         raise InvalidInputError(
-            f"{path} is {'truncated' if len(content) < expected else 'too long'}: it has {len(content):,} bytes, "
+            f"{path} is {'truncated' if len(content) < expected else 'too long'}: it has {more}{len(content):,} bytes, "
             f"but its header gives {' x '.join(map(str, shape))}, {expected:,} bytes; replace it"
         )
     if 0 in shape:
@@ -195,12 +197,27 @@ def _content(path: Path) -> bytes:
     try:
         if path.suffix == ".gz":
             with gzip.open(path) as stream:
-                return stream.read()
+                return _claimed_part(stream)
         return path.read_bytes()
     except EOFError:
         raise InvalidInputError(f"{path} is truncated: its compressed data are incomplete; replace it") from None
     except (gzip.BadGzipFile, zlib.error) as error:
         raise InvalidInputError(f"{path} is damaged: {error}; replace it") from error
+
+
+def _claimed_part(stream: gzip.GzipFile) -> bytes:
+    """What the header of an IDX file claims, and one byte more if there is one.
+
+    A small compressed file can hold any number of zeros, so the rest is not unpacked.
+    """
+    content = bytearray(stream.read(4))
+    n_dimensions = content[3] if len(content) == 4 and content[3] <= 3 else 0
+    content += stream.read(4 * n_dimensions)
+    lengths = struct.unpack(f">{(len(content) - 4) // 4}I", content[4:]) if len(content) % 4 == 0 and content else ()
+    wanted = len(content) + math.prod(lengths) + 1
+    while len(content) < wanted and (piece := stream.read(min(BYTES_PER_READ, wanted - len(content)))):
+        content += piece
+    return bytes(content)
 
 
 def _from_openml(name: str, fetch: Callable[..., Any] = fetch_openml) -> ImageSet:

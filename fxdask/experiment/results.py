@@ -34,6 +34,7 @@ Pair = tuple[int, int]
 
 CRITERIA_COMPARED = ("extended_fisher", "fisher")
 CONFIDENCE = 0.95
+MOST_SAMPLES = 2**53
 FORMAT = 1
 
 
@@ -306,7 +307,8 @@ def _check_counts(seed: int, of_seed: Mapping[str, Any], names: Sequence[str]) -
     for pair, count in of_seed["pairs"].items():
         for name in names:
             numbers = [count["correct"][name], count["tested"], count["fallbacks"]]
-            if not all(type(number) is int for number in numbers) or not 0 <= numbers[0] <= numbers[1] > 0:
+            is_possible = all(type(number) is int and 0 <= number <= MOST_SAMPLES for number in numbers)
+            if not is_possible or not numbers[0] <= numbers[1] > 0:
                 raise ValueError(f"impossible counts of pair {pair}, seed {seed}")
 
 

@@ -47,7 +47,8 @@ class ArrayStore:
         return cls(url, *open_group(url, cls.kind, mode, finished=finished))
 
     def __contains__(self, name: str) -> bool:
-        return name in self.group
+        with reading(self.url, name):
+            return name in self.group
 
     def array(self, name: str) -> zarr.Array:
         """One array, opened and checked once, because opening takes longer than writing a chunk."""

@@ -25,7 +25,7 @@ from fxdask.errors import (
 from fxdask.sizes import format_bytes
 from fxdask.store.asynchronous import run
 from fxdask.store.card import CARD, model_card
-from fxdask.store.damage import damaged
+from fxdask.store.damage import check_count, damaged
 from fxdask.store.layout import EARLIER_MANIFEST, FORMAT, MANIFEST, READABLE_FORMATS
 from fxdask.store.manifest import Manifest, has_manifest, write_manifest
 from fxdask.store.paths import is_local, is_partial, object_store, sibling_url, zarr_location
@@ -54,6 +54,8 @@ __all__ = [
 HEADER = "fxdask"
 KINDS = ("model", "scores", "ranking")
 LARGEST_HEADER = 2**28
+COUNTS = {"scores": {"n_samples": 0, "rows_per_chunk": 1}, "ranking": {"features_per_block": 1}}
+"""By kind, the numbers of a header by which parts of the store are found, and the least that each can be."""
 OWN_CODECS = (("BytesCodec", "Crc32cCodec"), ("VLenUTF8Codec", "Crc32cCodec"))
 
 Mode = Literal["r", "r+"]
@@ -121,6 +123,8 @@ def _checked_header(group: zarr.Group, url: str) -> dict[str, Any] | None:
             raise damaged(url, f"its header has {name} {header[name]!r:.60} instead of a JSON object")
     if header.get("kind") not in KINDS or not isinstance(header.get("finished"), bool):
         raise damaged(url, "its header does not say what the store holds, or whether it is finished")
+    for name, least in COUNTS.get(header["kind"], {}).items():
+        check_count(url, name, header.get(name, header.get("sizes", {}).get(name)), least)
     # The manifest is written last: a store without it is unfinished, even if its header says otherwise.
     return header | {"finished": header["finished"] and has_manifest(group)}
 

@@ -207,7 +207,7 @@ class ModelStore(ArrayStore):
     @retried
     def has_all(self, name: str, length: int) -> bool:
         """Whether an earlier call wrote an array of this length, and all of its chunks are intact."""
-        if name not in self.group:
+        if name not in self:
             return False
         array = self.array(name)
         if array.shape[0] != length or array.nchunks_initialized != array.nchunks:
@@ -225,7 +225,7 @@ class ModelStore(ArrayStore):
         names = [spec.name for spec in arrays]
         for name in names:
             self._opened.pop(name, None)
-            if name in self.group:
+            if name in self:
                 del self.group[name]
         for folder in {name.partition("/")[0] for name in names if "/" in name}:
             left = self.group.get(folder)

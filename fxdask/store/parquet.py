@@ -49,6 +49,7 @@ SUFFIXES = (".parquet", ".parq", ".pq")
 MAGIC = b"PAR1"
 FOOTERS_AT_A_TIME = 8
 MOST_FOOTER_BYTES = 2**24
+MOST_PAGE_HEADERS = 2**10
 OTHER_SUFFIXES = (".npy", ".zarr")
 ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
 
@@ -124,8 +125,8 @@ class ParquetTable:
     url: str
     schema: tuple[TableColumn, ...] = field(repr=False)
     files: tuple[TableFile, ...] = field(repr=False)
-    group_bytes: Mapping[str, int] = field(repr=False, compare=False)
-    """By column, its compressed bytes in the row group that has the most rows."""
+    group_bytes: int = field(repr=False, compare=False)
+    """Bytes of all columns in the row group that has the most rows, before compression."""
     chosen: tuple[str, ...] | None = None
     excluded: frozenset[str] = frozenset()
     """Columns that are no samples unless they are chosen: an index of pandas, labels, ids."""
@@ -194,10 +195,10 @@ class ParquetTable:
         )
 
     def _decoded_bytes(self, columns: Sequence[TableColumn]) -> int:
-        """Bytes of the largest row group, compressed and as Arrow's columns."""
+        """At most so many bytes has the largest row group: as Arrow's columns, and as it is stored."""
         most = max((rows for file in self.files for rows in file.group_rows), default=0)
-        in_arrow = sum(np.dtype(column.dtype).itemsize for column in columns if column.dtype is not None)
-        return most * in_arrow + sum(self.group_bytes.get(column.name, 0) for column in columns)
+        in_arrow = most * sum(np.dtype(column.dtype).itemsize for column in columns if column.dtype is not None)
+        return in_arrow + min(max(0, self.group_bytes), in_arrow + len(columns) * MOST_PAGE_HEADERS)
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:
@@ -289,7 +290,7 @@ def _parquet_errors(file: str) -> Iterator[None]:
         raise InvalidInputError(f"there is no file {file}; check the path") from None
     except InvalidInputError:
         raise
-    except (ValueError, NotImplementedError, OSError) as error:
+    except (ValueError, NotImplementedError, RecursionError, OSError, arrow().ArrowException) as error:
         # pyarrow reports damaged content by these types, and an OSError then has no number.
         if isinstance(error, OSError) and (error.errno is not None or not is_local(file)):
             raise
@@ -330,13 +331,20 @@ def open_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Parq
     version = _version(found)
     with ThreadPoolExecutor(FOOTERS_AT_A_TIME) as pool:
         footers = list(pool.map(lambda name: _read_footer(url, name, version), names))
-    first = footers[0]
+    with _parquet_errors(url):
+        table = _table_of(url, dict(zip(names, footers, strict=True)), version)
+    return table if columns is None else table.choose(columns)
+
+
+def _table_of(url: str, footers: Mapping[str, Any], version: str) -> ParquetTable:
+    """The footers of all files by name -> their table."""
+    first = next(iter(footers.values()))
     files = tuple(
         TableFile(name, _group_rows(footer), {} if footer.schema.equals(first.schema) else _differing(first, footer))
-        for name, footer in zip(names, footers, strict=True)
+        for name, footer in footers.items()
     )
-    largest = max(footers, key=lambda footer: max(_group_rows(footer), default=0))
-    table = ParquetTable(
+    largest = max(footers.values(), key=lambda footer: max(_group_rows(footer), default=0))
+    return ParquetTable(
         url=url,
         schema=_columns_of(first),
         files=files,
@@ -344,7 +352,6 @@ def open_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Parq
         excluded=_index_columns(first),
         version=version,
     )
-    return table if columns is None else table.choose(columns)
 
 
 def _read_footer(url: str, name: str, version: str) -> Any:
@@ -356,14 +363,11 @@ def _group_rows(footer: Any) -> tuple[int, ...]:
     return tuple(footer.row_group(index).num_rows for index in range(footer.num_row_groups))
 
 
-def _group_bytes(footer: Any) -> dict[str, int]:
-    """By column, its compressed bytes in the row group that has the most rows."""
+def _group_bytes(footer: Any) -> int:
+    """Bytes of all columns in the row group that has the most rows, before compression."""
     rows = _group_rows(footer)
-    if not rows:
-        return {}
-    group = footer.row_group(int(np.argmax(rows)))
-    chunks = map(group.column, range(group.num_columns))
-    return {chunk.path_in_schema: chunk.total_compressed_size for chunk in chunks}
+    # The bytes of a single column are not asked for: pyarrow ends the whole process if that part is damaged.
+    return footer.row_group(int(np.argmax(rows))).total_byte_size if rows else 0
 
 
 def _columns_of(footer: Any) -> tuple[TableColumn, ...]:
@@ -380,8 +384,9 @@ def _columns_of(footer: Any) -> tuple[TableColumn, ...]:
 
 def _index_columns(footer: Any) -> frozenset[str]:
     """The columns that pandas wrote as the index of a DataFrame, and would read as its index again."""
-    stored = footer.schema.to_arrow_schema().pandas_metadata or {}
-    return frozenset(name for name in stored.get("index_columns", ()) if isinstance(name, str))
+    stored = footer.schema.to_arrow_schema().pandas_metadata
+    found = stored.get("index_columns") if isinstance(stored, dict) else None
+    return frozenset(name for name in found if isinstance(name, str)) if isinstance(found, list) else frozenset()
 
 
 def _differing(first: Any, other: Any) -> dict[str, str]:
@@ -568,5 +573,6 @@ def read_column(source: ParquetAddress) -> NDArray:
     for group in row_groups(source):
         column = _arrow_group(source, group).column(name)
         is_category = arrow().types.is_dictionary(column.type)
-        parts.append((column.cast(column.type.value_type) if is_category else column).to_numpy())
+        with _parquet_errors(group.path):
+            parts.append((column.cast(column.type.value_type) if is_category else column).to_numpy())
     return np.concatenate(parts) if parts else np.empty(0, source.dtype or object)

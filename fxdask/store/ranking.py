@@ -83,7 +83,7 @@ class RankingStore(ArrayStore):
     @retried
     def prepare_staging(self, n_samples: int, rows_per_range: int, dtype: np.dtype) -> int:
         """Create the array of column chunks unless an earlier call did; returns its rows per range."""
-        if STAGED in self.group and RANGES_DONE in self.group:
+        if STAGED in self and RANGES_DONE in self:
             return self.array(STAGED).chunks[1]
         sizes = {**self.header["sizes"], "sample": n_samples, "range": -(-n_samples // rows_per_range)}
         staged = NewArray(
@@ -99,7 +99,7 @@ class RankingStore(ArrayStore):
     @retried
     def stage_codes(self, codes: NDArray[np.integer]) -> None:
         """Write the (sample,) class codes in ranges as those of the columns, unless an earlier call did."""
-        if CODES in self.group and self.array(CODES).nchunks_initialized == self.array(CODES).nchunks:
+        if CODES in self and self.array(CODES).nchunks_initialized == self.array(CODES).nchunks:
             return
         new = NewArray(
             spec=SPECS[CODES],
@@ -165,7 +165,7 @@ class RankingStore(ArrayStore):
         """Remove the copies of X."""
         for name in (STAGED, CODES, RANGES_DONE):
             self._opened.pop(name, None)
-        if "staged" in self.group:
+        if "staged" in self:
             del self.group["staged"]
 
     @retried

@@ -44,6 +44,12 @@ TRANSIENT_ERRNOS = {
 }
 CLIENTS_OF_OBJECT_STORES = ("aiobotocore", "aiohttp", "botocore")
 
+UNREADABLE = (
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, ZeroDivisionError),
+    *(RuntimeError, MemoryError),
+)
+"""What Zarr and its codecs raise if metadata or chunks are damaged."""
+
 RESUME = "solve that problem and run the same call again to resume"
 
 _this_thread = threading.local()
@@ -124,7 +130,7 @@ def reading(url: str, name: str) -> Iterator[None]:
         yield
     except FxdaskError:
         raise
-    except (ValueError, TypeError, KeyError, OverflowError, RuntimeError, zarr.errors.BaseZarrError) as error:
+    except (*UNREADABLE, zarr.errors.BaseZarrError) as error:
         raise damaged(url, f"{name} cannot be read ({_flat(error)})") from error
     except Exception as error:
         if not _is_of_storage(error):

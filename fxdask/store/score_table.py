@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError, StoreExistsError, StoreFormatError, StoreUnfinishedError, StoreWriteError
 from fxdask.store.card import CARD, model_card
-from fxdask.store.damage import damaged
+from fxdask.store.damage import check_count, damaged
 from fxdask.store.parquet import arrow
 from fxdask.store.paths import files_at, is_local, is_partial
 from fxdask.store.retry import reading, retried, writing
@@ -56,6 +56,7 @@ def peek_table(url: str) -> dict[str, Any] | None:
         for name, finished in ((SUCCESS, True), (HEADER, False)):
             header = _read_header(url, name) if names is not None and name in names else None
             if header is not None:
+                _check_header(url, header)
                 return header | {"finished": finished}
     raise StoreExistsError(f"{url} exists but is not a score table of fxdask; choose another path")
 
@@ -70,6 +71,17 @@ def _read_header(url: str, name: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError, FileNotFoundError):
         return None
     return header if isinstance(header, dict) and header.get("kind") == KIND else None
+
+
+def _check_header(url: str, header: dict[str, Any]) -> None:
+    """Refuse a header that lacks what every table has."""
+    for name, least in (("n_samples", 0), ("rows_per_file", 1)):
+        check_count(url, name, header.get(name), least)
+    columns = header.get("columns")
+    if not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+        raise damaged(url, f"its header has columns {columns!r:.60} instead of a list of names")
+    if not isinstance(header.get("job"), str):
+        raise damaged(url, "its header does not name its job")
 
 
 def _entries(url: str) -> list[str] | None:
@@ -183,7 +195,7 @@ class ScoreTable:
         scores = np.stack([column.to_numpy() for column in table.columns[1:]], axis=1)
         labels = table.column(LABEL).to_numpy()
         if classes.dtype.kind in "UO":
-            labels, classes = labels.astype(str), classes.astype(str)
+            labels, classes = labels.astype(object), classes.astype(object)
         return scores if np.array_equal(labels, classes[scores.argmax(axis=1)]) else None
 
     @retried

@@ -113,7 +113,7 @@ class ScoreStore(ArrayStore):
         except StoreFormatError:
             return None
         if classes.dtype.kind in "UO":
-            labels, classes = labels.astype(str), classes.astype(str)
+            labels, classes = labels.astype(object), classes.astype(object)
         return scores if np.array_equal(labels, classes[scores.argmax(axis=1)]) else None
 
     @retried

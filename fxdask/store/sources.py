@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import math
 from collections.abc import Callable
@@ -33,6 +34,7 @@ __all__ = [
     "ZarrAddress",
     "address_of_mapped",
     "address_of_path",
+    "array_of_npy",
     "decoded_bytes",
     "fingerprint",
     "is_reachable",
@@ -46,6 +48,8 @@ __all__ = [
     "source_of_zarr",
 ]
 
+LONGEST_NPY_HEADER = 2**14
+"""Bytes; NumPy itself refuses headers of more than 10,000 characters."""
 RowReader = Callable[[int, int], NDArray]
 Allocate = Callable[[tuple[int, ...], np.dtype], NDArray]
 """Shape and type -> an uninitialised array to read into."""
@@ -90,15 +94,12 @@ class NpyAddress:
         """Shape, type and byte offset of the first value."""
         try:
             with self.open() as stream:
-                version = np.lib.format.read_magic(stream)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, fortran_order, dtype = read(stream)
-                data_offset = stream.tell()
+                start = stream.read(LONGEST_NPY_HEADER)
         except FileNotFoundError:
             raise InvalidInputError(f"there is no file {self.file}; check the path") from None
-        except InvalidInputError:  # a URL that cannot be opened
-            raise
-        except (ValueError, OverflowError) as error:
+        try:
+            shape, fortran_order, dtype, data_offset = _parsed_npy_header(start)
+        except Exception as error:  # NumPy parses the header as Python code, which can fail in many ways
             raise InvalidInputError(
                 f"{self.file} is not a readable .npy file ({error}); write it with numpy.save"
             ) from error
@@ -116,6 +117,22 @@ class NpyAddress:
                 f"{self.file} is truncated: it has {size} bytes but its header needs {needed}; write the file again"
             )
         return shape, dtype, data_offset
+
+
+def _parsed_npy_header(start: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """The first bytes of a .npy file -> shape, whether the order is Fortran's, type, and offset of the first value."""
+    # NumPy would reserve memory for a header of any length that the file claims, so it gets these bytes only.
+    stream = io.BytesIO(start)
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return (*read(stream), stream.tell())
+
+
+def array_of_npy(content: bytes) -> NDArray:
+    """The array of a whole .npy file; no more memory is used than the content takes, whatever its header claims."""
+    shape, fortran_order, dtype, data_offset = _parsed_npy_header(content[:LONGEST_NPY_HEADER])
+    values = np.frombuffer(content, dtype, math.prod(shape), data_offset)
+    return values.reshape(shape, order="F" if fortran_order else "C")
 
 
 Source = NDArray | ZarrAddress | NpyAddress | ParquetAddress | PartsAddress

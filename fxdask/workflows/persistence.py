@@ -20,7 +20,7 @@ from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.preprocessing import Preprocessing
 from fxdask.kernels.projections import PROJECTIONS
 from fxdask.kernels.scorer import Scorer
-from fxdask.kernels.statistics import LOCATIONS, TOLERANCE_RULE
+from fxdask.kernels.statistics import LOCATIONS, SPREAD_SOURCES, TOLERANCE_RULE
 from fxdask.kernels.temperature import picked_slices
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.planning.pool_plan import plan_pool
@@ -245,6 +245,8 @@ def load_model(url: str) -> FittedModel:
         temperature = _stored_temperature(header)
         requested = _stored_request(header, settings)
         _check_sizes(settings, job, len(classes), names, fallbacks)
+        if source_counts.shape != (len(classes), len(SPREAD_SOURCES)):
+            raise ValueError(f"source_counts has shape {source_counts.shape}")
     except StoreFormatError:
         raise
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
@@ -426,10 +428,8 @@ def _stored_tables(
             raise ValueError("its tables are not those of its classes and nodes")
     except (ValueError, IndexError) as error:
         raise StoreFormatError(f"{store.url} is damaged: {error}; restore or refit it") from error
-    training, reread = store.header.get("training"), None
-    if training:
-        kind = {"zarr": ZarrAddress, "npy": NpyAddress}[training["kind"]]
-        samples = kind(**{name: str(value) for name, value in training.items() if name != "kind"})
+    samples, reread = _stored_training(store), None
+    if samples is not None:
         reread = TrainingSamples.of(job, samples, weights, store.header["identity"]["samples"])
     return NetworkParameters(
         preprocessing=job.preprocessing,
@@ -446,6 +446,21 @@ def _stored_tables(
         tables=tables,
         reread=reread,
     )
+
+
+def _stored_training(store: ModelStore) -> ZarrAddress | NpyAddress | None:
+    """Where the training samples are that a model with tables reads again, if it knows."""
+    training = store.header.get("training")
+    if not training:
+        return None
+    try:
+        kind = {"zarr": ZarrAddress, "npy": NpyAddress}[training["kind"]]
+        return kind(**{name: str(value) for name, value in training.items() if name != "kind"})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StoreFormatError(
+            f"{store.url} is damaged: its header has no address of training samples in {training!r:.60}; "
+            "restore or refit it"
+        ) from error
 
 
 def _stored_location(

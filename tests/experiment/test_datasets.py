@@ -1,6 +1,7 @@
 """The experiment's data: valid and damaged IDX files, OpenML and scikit-learn."""
 
 import gzip
+import tracemalloc
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -160,3 +161,23 @@ def test_a_failed_download_raises_data_unavailable():
 
     with pytest.raises(DataUnavailableError, match=r"\(no route\)"):
         datasets._from_openml("fashion_mnist", fetch)
+
+
+def test_a_small_compressed_file_is_not_unpacked_beyond_its_header(tmp_path):
+    content = idx_bytes(np.arange(6, dtype=np.uint8).reshape(1, 2, 3))
+    path = tmp_path / "images.gz"
+    path.write_bytes(gzip.compress(content + bytes(2**27)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInputError, match="too long: it has at least 23 bytes"):
+            read_idx(path)
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0", b"\0\0\x08\x03", b"\0\0\x08\x01\0\0", b"\0\0\x08\xff" + bytes(99)])
+def test_compressed_files_with_a_part_of_a_header_are_refused(tmp_path, content):
+    (tmp_path / "images.gz").write_bytes(gzip.compress(content))
+    with pytest.raises(InvalidInputError, match="not an IDX file|truncated"):
+        read_idx(tmp_path / "images.gz")
