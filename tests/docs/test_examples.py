@@ -1,16 +1,28 @@
 """The programs of scripts/examples run as users run them, and show what they are for."""
 
+import contextlib
+import io
 import re
+import runpy
 import subprocess
 import sys
+from unittest.mock import patch
 
 from docs.documents import ROOT
 
 EXAMPLES = sorted((ROOT / "scripts" / "examples").glob("*.py"))
 
 
+def run_here(name, folder):
+    """Run an example in this process, which has loaded its libraries already -> what it printed."""
+    path, printed = str(ROOT / "scripts" / "examples" / name), io.StringIO()
+    with contextlib.chdir(folder), contextlib.redirect_stdout(printed), patch.object(sys, "argv", [path]):
+        runpy.run_path(path, run_name="__main__")
+    return printed.getvalue()
+
+
 def run(name, folder, *words):
-    """Run an example in a folder of its own -> what it printed."""
+    """Run an example that starts workers, in a folder of its own -> what it printed."""
     command = [sys.executable, ROOT / "scripts" / "examples" / name, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -29,7 +41,7 @@ def test_every_example_is_short_and_tested():
 
 
 def test_columns_of_a_parquet_folder_are_ranked(tmp_path):
-    lines = run("rank_parquet.py", tmp_path).splitlines()
+    lines = run_here("rank_parquet.py", tmp_path).splitlines()
     wide, shifted = {"sensor_03", "sensor_11", "sensor_27"}, "sensor_20"
     first = {line.split()[0]: line.split()[1:] for line in lines[:3]}
     assert set(first["extended_fisher"][:3]) == wide
@@ -60,7 +72,7 @@ def test_the_example_for_slurm_needs_a_folder():
 
 
 def test_outliers_are_found(tmp_path):
-    found, alarms, area, strangest = run("outliers.py", tmp_path).splitlines()
+    found, alarms, area, strangest = run_here("outliers.py", tmp_path).splitlines()
     assert numbers(found)[0] > 50
     assert numbers(alarms)[0] < 15
     assert numbers(area)[0] > 0.9
@@ -68,7 +80,7 @@ def test_outliers_are_found(tmp_path):
 
 
 def test_a_pipeline_finds_features_and_is_calibrated(tmp_path):
-    searched, fitted, calibrated = run("pipeline.py", tmp_path).splitlines()
+    searched, fitted, calibrated = run_here("pipeline.py", tmp_path).splitlines()
     assert searched == "k = 10; 10 of 10 are found"
     (_, loss_before), (accuracy, loss) = numbers(fitted), numbers(calibrated)
     assert accuracy > 80
