@@ -8,6 +8,7 @@ import subprocess
 import sys
 from unittest.mock import patch
 
+import pytest
 from docs.documents import ROOT
 
 EXAMPLES = sorted((ROOT / "scripts" / "examples").glob("*.py"))
@@ -57,6 +58,7 @@ def test_a_fit_and_scores_on_a_local_cluster(tmp_path):
     assert (tmp_path / "kept" / "model.zarr" / "zarr.json").exists()
 
 
+@pytest.mark.full
 def test_the_example_for_slurm_runs_without_slurm(tmp_path):
     """With its option for workers on this machine; tests/cluster/test_deployed.py starts them as jobs."""
     accuracy, n_processes = numbers(run("slurm.py", tmp_path, "kept", "--local"))
