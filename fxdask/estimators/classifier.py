@@ -294,6 +294,10 @@ class FisherNetworkClassifier(ClassifierMixin, BaseEstimator):
         """
         settings, options = self._checked()
         X, y = with_label_column(X, y)
+        if isinstance(X, DaskArray) and options.store is not None:
+            # Refused before the samples are copied, if memory or labels do not suffice.
+            y = as_labels(y)
+            plan_model(settings, _training_data(as_samples(X), y), options)
         copies = CopyOptions(
             store=options.store,
             copies_array=options.store is not None,

@@ -151,6 +151,16 @@ def test_a_frame_without_a_store_that_is_larger_than_memory_is_refused(monkeypat
     one_sentence(error)
 
 
+def test_an_array_is_not_copied_for_a_fit_that_memory_or_labels_refuse(tmp_path):
+    counted = Counted()
+    with pytest.raises(MemoryPlanError, match="needs .* but"):
+        fitted(counted.array(), tmp_path / "m.zarr", memory_limit=100)
+    with pytest.raises(InvalidInputError, match="y has 239 labels but X has 240 samples"):
+        fxdask.FisherNetworkClassifier(60, store=tmp_path / "m.zarr").fit(counted.array(), Y[1:])
+    assert counted.read == []
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_another_call_is_refused_before_anything_is_read(tmp_path, counted):
     url = str(tmp_path / "m.zarr")
     with exclusive_lease(url) as lease:
