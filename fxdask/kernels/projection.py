@@ -22,9 +22,11 @@ __all__ = [
     "node_rows",
     "pad_rows",
     "project_tile",
+    "row_products",
 ]
 
 PRODUCT_SAMPLES = 384
+ROWS_PER_PRODUCT = 96
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,24 @@ def anchored_products(
             tile[:, inside] = columns[:, some]
         np.matmul(matrix, tile, out=product)
         yield some, product[:, inside]
+
+
+def row_products(rows: NDArray[np.float64], matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(row, inner) rows, (inner, column) matrix -> (row, column) products; a row has the same bits beside any others.
+
+    The bits of a plain product depend on the number of rows, so all products have the same shape.
+    """
+    found = np.empty((len(rows), matrix.shape[1]))
+    for start in range(0, len(rows), ROWS_PER_PRODUCT):
+        some = slice(start, start + ROWS_PER_PRODUCT)
+        n_rows = len(found[some])
+        if n_rows == ROWS_PER_PRODUCT:
+            np.matmul(rows[some], matrix, out=found[some])
+        else:
+            padded = np.zeros((ROWS_PER_PRODUCT, rows.shape[1]))
+            padded[:n_rows] = rows[some]
+            found[some] = (padded @ matrix)[:n_rows]
+    return found
 
 
 class PackedProjection:

@@ -3,7 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fxdask.kernels.preprocessing import origin_quartiles, preprocessing_from, summarize
-from fxdask.kernels.projection import ColumnValues, PackedProjection, class_runs, node_rows, project_tile
+from fxdask.kernels.projection import (
+    ColumnValues,
+    PackedProjection,
+    class_runs,
+    node_rows,
+    project_tile,
+    row_products,
+)
 from fxdask.kernels.scratch import Scratch
 from fxdask.sizes import TileShape, padded_length
 
@@ -82,3 +89,13 @@ def test_packed_products_do_not_depend_on_how_samples_are_split(seed, nodes, sam
     np.testing.assert_allclose(whole, W.astype(float) @ (X - before.shift).T.astype(float), atol=1e-4)
     parts = [project(X[:cut], 0, Scratch()), project(X[cut:], min(cut, samples), Scratch())]
     assert np.array_equal(np.concatenate(parts, axis=1), whole)
+
+
+@given(seed=st.integers(0, 2**32), rows=st.integers(1, 300), cut=st.integers(0, 300))
+def test_products_of_rows_do_not_depend_on_the_rows_beside_them(seed, rows, cut):
+    rng = np.random.default_rng(seed)
+    values, matrix = rng.standard_normal((rows, 12)), rng.standard_normal((12, 49))
+    whole = row_products(values, matrix)
+    assert np.allclose(whole, values @ matrix, rtol=1e-12, atol=1e-12)
+    parts = [row_products(part, matrix) for part in (values[:cut], values[cut:])]
+    assert np.concatenate(parts).tobytes() == whole.tobytes()

@@ -44,6 +44,7 @@ from fxdask.kernels.density.exact import LOG_SQRT_2PI, log_density, log_density_
 from fxdask.kernels.density.score_table import CellBounds, CellGrid, Run, score_cubics, shares_at_ends
 from fxdask.kernels.density.tails import TAIL_ERROR, cubic_through_four, fourth_derivative_bound
 from fxdask.kernels.density.wide_normal import WideNormal
+from fxdask.kernels.projection import row_products
 
 __all__ = [
     "EXTRA_POWERS",
@@ -325,7 +326,7 @@ def _cell_values(
     ]
     worst = np.sqrt(moments.clip(0) * np.maximum(*adjacent).clip(0))
     x, terms = _points_of_a_cell(PIECES, ORDER)
-    values = np.log(moments[:, :ORDER] @ terms)
+    values = np.log(row_products(np.ascontiguousarray(moments[:, :ORDER]), terms))
     values += mean[:, None] * x
     values += np.log(total)[:, None] - x**2 / 2
     bounds = _derivative_bounds(mean, worst, counts)

@@ -32,6 +32,7 @@ from scipy.special import ndtr, ndtri
 
 from fxdask.kernels.density.tails import cubic_through_four
 from fxdask.kernels.density.wide_normal import WideNormal
+from fxdask.kernels.projection import row_products
 
 __all__ = ["CellBounds", "CellGrid", "Run", "score_cubics", "score_limit", "shares_at_ends"]
 
@@ -117,7 +118,7 @@ def _counts(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """(cell, point) expected number of samples below and above each point, (cell,) bound on their relative error."""
     n_cells, n_points = grid.values.shape
-    parts = np.exp(grid.values) @ _integral_weights(n_points).T
+    parts = row_products(np.exp(grid.values), _integral_weights(n_points).T)
     parts *= grid.length / (n_points - 1) / SQRT_2PI
     mass_error = parts.sum(axis=1) * _relative_mass_error(bounds, grid.length, n_points)
     below, above = np.empty_like(grid.values), np.empty_like(grid.values)
