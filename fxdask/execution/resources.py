@@ -18,13 +18,14 @@ from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.execution.client import active_client, asking
 from fxdask.execution.waiting import expected_workers, wait_for_workers
 from fxdask.execution.workers import check_workers
-from fxdask.planning.machine import SHARE_OF_LIMIT, WORKER_BASELINE, ClusterShape, Resources
-from fxdask.tasks.score import bytes_in_use
+from fxdask.planning.machine import COMPILER_BYTES, SHARE_OF_LIMIT, WORKER_BASELINE, ClusterShape, Resources
+from fxdask.tasks.memory import MemoryInUse, memory_in_use
 from fxdask.tasks.telemetry import available_bytes
 
 __all__ = ["checked_limit", "measured_resources", "resources_of"]
 
 RETRY_PAUSES = (0.0, 0.5, 2.0)
+SECONDS_TO_FREE, SECONDS_BETWEEN_LOOKS = 1.0, 0.1
 
 
 def checked_limit(memory_limit: Any) -> int | None:
@@ -44,25 +45,35 @@ def checked_limit(memory_limit: Any) -> int | None:
     return limit
 
 
-def measured_resources(memory_limit: Any = None, extra_baseline: int = 0, *, local: bool = False) -> Resources:
+def measured_resources(
+    memory_limit: Any = None, extra_baseline: int = 0, *, compiles: bool = False, local: bool = False
+) -> Resources:
     """Memory and threads of the connected workers, or of this process; waits up to a timeout for the first worker.
 
     For a worker, the smaller of its own limit and ``memory_limit`` applies. Local threads without a
-    limit may use the free memory of the machine. ``extra_baseline`` is added to the memory in use.
-    ``local`` measures this process even if a cluster is connected.
+    limit may use the free memory of the machine. ``extra_baseline`` is added to the memory in use, and
+    the memory of numba for tasks that need it, in processes that have not loaded it. ``local`` measures this
+    process even if a cluster is connected.
     """
     limit = checked_limit(memory_limit)
     client = None if local else active_client()
     if client is not None:
-        return _of_workers(client, limit, extra_baseline)
+        return _of_workers(client, limit, extra_baseline, compiles)
     threads = dask.config.get("num_workers", None) or CPU_COUNT
+    in_use = memory_in_use()
+    extra_baseline += _compiler_bytes(in_use, compiles)
     if limit is None:
-        free = min(MEMORY_LIMIT - bytes_in_use(), available_bytes())
+        free = min(MEMORY_LIMIT - in_use.n_bytes, available_bytes())
         return Resources(limit=max(1, free), baseline=extra_baseline, threads=threads, with_caller=True)
-    return Resources(limit=limit, baseline=bytes_in_use() + extra_baseline, threads=threads, with_caller=True)
+    return Resources(limit=limit, baseline=in_use.n_bytes + extra_baseline, threads=threads, with_caller=True)
 
 
-def resources_of(cluster: ClusterShape, extra_baseline: int = 0) -> Resources:
+def _compiler_bytes(in_use: MemoryInUse, compiles: bool) -> int:
+    """The memory that numba will add to a process."""
+    return COMPILER_BYTES if compiles and not in_use.has_compiler else 0
+
+
+def resources_of(cluster: ClusterShape, extra_baseline: int = 0, *, compiles: bool = False) -> Resources:
     """Memory and threads of a cluster that need not be connected."""
     for name in ("workers", "threads"):
         number = getattr(cluster, name)
@@ -73,28 +84,28 @@ def resources_of(cluster: ClusterShape, extra_baseline: int = 0) -> Resources:
         raise InvalidInputError('a cluster needs the memory of a worker, such as memory="16GiB"')
     return Resources(
         limit=limit,
-        baseline=WORKER_BASELINE + extra_baseline,
+        baseline=WORKER_BASELINE + extra_baseline + (COMPILER_BYTES if compiles else 0),
         threads=int(cluster.threads),
         processes=int(cluster.workers),
     )
 
 
-def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resources:
+def _of_workers(client: Client, limit: int | None, extra_baseline: int, compiles: bool) -> Resources:
     wait_for_workers(client)
     with asking(client):
         check_workers(client)
-        in_use = _memory_in_use(client)
+        in_use, here = _memory_in_use(client), memory_in_use()
         workers = client.scheduler_info(n_workers=-1)["workers"]
     found = [
         Resources(
             limit=min(filter(None, (workers[address]["memory_limit"] or MEMORY_LIMIT // len(in_use), limit))),
-            baseline=baseline + extra_baseline,
+            baseline=used.n_bytes + extra_baseline + _compiler_bytes(used, compiles),
             threads=max(1, workers[address]["nthreads"]),
             # An adaptive cluster has few workers before there is work, which must be cut for all of them.
             processes=max(len(in_use), expected_workers(client)),
-            caller_bytes=int(SHARE_OF_LIMIT * min(MEMORY_LIMIT - bytes_in_use(), available_bytes())),
+            caller_bytes=int(SHARE_OF_LIMIT * min(MEMORY_LIMIT - here.n_bytes, available_bytes())),
         )
-        for address, baseline in in_use.items()
+        for address, used in in_use.items()
         if address in workers
     ]
     if not found:
@@ -104,15 +115,26 @@ def _of_workers(client: Client, limit: int | None, extra_baseline: int) -> Resou
     return min(found, key=lambda worker: worker.per_task)
 
 
-def _memory_in_use(client: Client) -> Mapping[str, int]:
-    """Address of each worker -> bytes in use, with the libraries of fxdask, which the call imports there.
+def _memory_in_use(client: Client) -> Mapping[str, MemoryInUse]:
+    """Address of each worker -> its memory in use, with the libraries of fxdask, which the call imports there.
 
-    Workers that leave during the call are not counted. If none answers, all are asked again.
+    Arrays of a job that has just ended are freed a moment later, so workers that hold a job are asked again.
     """
-    answers: Mapping[str, int | Exception] = {}
+    started = time.monotonic()
+    while True:
+        found = _answers(client)
+        is_free = not any(used.n_jobs for used in found.values())
+        if is_free or time.monotonic() - started > SECONDS_TO_FREE:
+            return found
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def _answers(client: Client) -> Mapping[str, MemoryInUse]:
+    """The answers of all workers but those that leave meanwhile. If none answers, all are asked again."""
+    answers: Mapping[str, MemoryInUse | Exception] = {}
     for pause in RETRY_PAUSES:
         time.sleep(pause)
-        answers = client.run(bytes_in_use, on_error="return")
+        answers = client.run(memory_in_use, on_error="return")
         found = {address: answer for address, answer in answers.items() if not isinstance(answer, Exception)}
         if found:
             return found

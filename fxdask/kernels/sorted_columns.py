@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.projection import ColumnValues
+from fxdask.kernels.radix_sort import sort_rows
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import LOCATIONS, ZERO, ClassStatistics, sorted_classes, spread_with_fallback
 
@@ -53,10 +54,10 @@ class SortedColumns:
         return self.values[column, first : first + int(self.counts[k, column])]
 
 
-def sort_in_place(values: ColumnValues, indices: NDArray[np.integer]) -> SortedColumns:
+def sort_in_place(values: ColumnValues, indices: NDArray[np.integer], scratch: Scratch | None = None) -> SortedColumns:
     """(column, sample) values, of which each class is one run, in the order of the classes -> the same, sorted."""
     for (run,) in values.runs:
-        values.values[:, run].sort(axis=1)
+        sort_rows(values.values, run, scratch)
     return SortedColumns.of(values.values, [values.count(k) for k in range(len(values.runs))], indices)
 
 

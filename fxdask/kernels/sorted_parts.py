@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.digit_counts import OrderStatistic
+from fxdask.kernels.radix_sort import sort_rows
 from fxdask.kernels.sorted_columns import SortedColumns
 
 __all__ = ["ColumnParts", "CutColumn", "PartedColumns", "Piece", "Totals", "WholeColumn", "cut_positions"]
@@ -182,7 +183,7 @@ class CutColumn:
         del values, codes
         classes = [own[own_codes == k] for k in range(n_classes)]
         for of_class in classes:
-            of_class.sort()
+            sort_rows(of_class[None])
         if len(own):
             self._bounds[part] = float(own.min()), float(own.max())
         start = self._starts[part]

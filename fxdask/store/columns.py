@@ -52,7 +52,8 @@ ColumnSource = NDArray | StagedColumns | ParquetAddress
 def read_columns(source: ColumnSource, start: int, stop: int) -> Iterator[tuple[int, NDArray]]:
     """(feature, sample) values of the features from ``start`` to ``stop``, piece by piece, each with its first sample.
 
-    A piece is a view of an array in memory, some chunks of the copies, or a row group of Parquet.
+    A piece is a view of an array in memory, some chunks of the copies, or a row group of Parquet. The next one
+    may overwrite it.
     """
     if isinstance(source, StagedColumns):
         store = RankingStore.open(source.url, finished=False)

@@ -40,3 +40,9 @@ class FooterCache:
             while self._n_bytes > self._most_bytes:
                 _, dropped = self._footers.popitem(last=False)
                 self._n_bytes -= dropped.serialized_size
+
+    def clear(self) -> None:
+        """Drop all footers."""
+        with self._lock:
+            self._footers.clear()
+            self._n_bytes = 0

@@ -461,6 +461,13 @@ def _fill(out: NDArray, columns: Sequence[NDArray], low: int) -> None:
 
 
 _footers = FooterCache(MOST_FOOTER_BYTES)
+
+
+def forget_footers() -> None:
+    """Free the memory of footers that were kept for later reads."""
+    _footers.clear()
+
+
 _tables: WeakKeyDictionary[ParquetAddress, _OpenTable] = WeakKeyDictionary()
 _tables_lock = Lock()
 
@@ -494,14 +501,21 @@ def parquet_reader(
 
 
 def column_pieces(source: ParquetAddress) -> Iterator[tuple[int, NDArray]]:
-    """(column, row) values of every row group with its first row; only the chosen columns are read and decoded."""
-    dtype = np.dtype(source.dtype)
+    """(column, row) values of every row group with its first row, which the next ones may overwrite.
+
+    Only the chosen columns are read and decoded.
+    """
+    values = np.empty((len(source.columns), 0), np.dtype(source.dtype))
     for path, groups in groupby(row_groups(source), key=lambda group: group.path):
         # A file of many columns and row groups has a long footer, so it is opened once for all of them.
         with _parquet_errors(path), _open_file(source.url, path, source.version) as opened:
             for group in groups:
-                columns = _as_columns(_read_group(source, group, opened), source, group, dtype)
-                yield group.start, np.array(columns, dtype)
+                if values.shape[1] != group.n_rows:
+                    values = np.empty((len(source.columns), group.n_rows), values.dtype)
+                columns = _as_columns(_read_group(source, group, opened), source, group, values.dtype)
+                for feature, column in enumerate(columns):
+                    values[feature] = column
+                yield group.start, values
 
 
 def _decoded_columns(source: ParquetAddress, group: RowGroup, dtype: np.dtype) -> list[NDArray]:

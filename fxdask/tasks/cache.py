@@ -12,7 +12,7 @@ import numpy as np
 from fxdask.kernels.scratch import Scratch
 from fxdask.store.sources import Source
 
-__all__ = ["JobCache", "job_cache", "source_key"]
+__all__ = ["JobCache", "job_cache", "n_cached_jobs", "source_key"]
 
 T = TypeVar("T")
 
@@ -52,6 +52,12 @@ def job_cache(job: Any) -> JobCache:
         if job not in _caches:
             _caches[job] = JobCache()
         return _caches[job]
+
+
+def n_cached_jobs() -> int:
+    """Number of jobs with a cache in this process."""
+    with _caches_lock:
+        return len(_caches)
 
 
 def source_key(samples: Source) -> Hashable:

@@ -341,7 +341,7 @@ def _criteria(
     for rows in row_groups(n_columns, n_samples, BYTES_PER_RANKED_GROUP):
         some, tolerance = features.columns.take(rows), features.tolerance[:, rows]
         indices = first + np.arange(rows.start, rows.start + len(some.values))
-        in_order = sort_in_place(some, indices) if job.sorts_columns else None
+        in_order = sort_in_place(some, indices, scratch) if job.sorts_columns else None
         with np.errstate(all="ignore"):  # infinity is refused below
             moments = class_moments(some, scratch) if _needs_moments(job) else None
         ranges.append(_measured_ranges(some.values, moments, in_order))

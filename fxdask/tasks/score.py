@@ -10,21 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.scorer import Scored, Scorer, forget_received, log_likelihood, merge_scored
+from fxdask.kernels.scorer import Scored, Scorer, log_likelihood, merge_scored
 from fxdask.store.parquet import ParquetAddress, read_arrow_rows
 from fxdask.store.score_table import ScoreTable
 from fxdask.store.scores import ScoreStore
 from fxdask.store.sources import Source, read_pieces
 from fxdask.tasks.cache import job_cache
 from fxdask.tasks.reading import as_declared
-from fxdask.tasks.telemetry import TaskCounters, WorkerStats, merge_worker_stats, resident_bytes, this_worker
+from fxdask.tasks.telemetry import TaskCounters, WorkerStats, merge_worker_stats, this_worker
 from fxdask.tasks.threads import one_blas_thread
 
 __all__ = [
     "ScoreJob",
     "ScoreRange",
     "ScoreSummary",
-    "bytes_in_use",
     "log_score_rows",
     "merge_score_summaries",
     "open_scores",
@@ -155,12 +154,6 @@ def result_block(
     start, stop = block_info[None]["array-location"][0]
     rows = as_declared(rows, (stop - start, scorer.n_features), declared)
     return finish(log_score_rows(scorer, rows, start, None).scores)
-
-
-def bytes_in_use() -> int:
-    """Resident memory of this process, without the models that it only keeps for later calls."""
-    forget_received()
-    return resident_bytes()
 
 
 def _done_scores(job: ScoreJob, store: ScoreStore | ScoreTable, index: int) -> NDArray[np.float64] | None:

@@ -17,7 +17,7 @@ from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.density.cells import FEWEST_TABULATED
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit
-from fxdask.planning.machine import COMPILER_BYTES, ClusterShape
+from fxdask.planning.machine import ClusterShape
 from fxdask.planning.pool_plan import plan_pool, plan_pool_relief
 from fxdask.planning.table_plan import TABLES_ABOVE, plan_tables
 from fxdask.sizes import projection_in_use
@@ -62,8 +62,7 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
     extra_baseline = samples.n_bytes if to_load and store is None else 0
     needs = CRITERIA[settings.criterion].needs
     projection = projection_in_use(settings.projection, samples.n_features)
-    if needs != {Need.LOCATION_AND_SPREAD} or projection == "structured":
-        extra_baseline += COMPILER_BYTES
+    compiles = needs != {Need.LOCATION_AND_SPREAD} or projection == "structured"
     rule, n_classes = settings.density_options.rule, len(data.counts)
     n_chosen = min(settings.n_nodes, settings.n_selected * n_classes)
     size = FitSize(
@@ -84,9 +83,9 @@ def plan_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         nodes_per_block,
         samples=_sample_facts(samples, settings, options),
         resources=(
-            resources_of(options.cluster, extra_baseline)
+            resources_of(options.cluster, extra_baseline, compiles=compiles)
             if options.cluster
-            else measured_resources(options.memory_limit, extra_baseline)
+            else measured_resources(options.memory_limit, extra_baseline, compiles=compiles)
         ),
     )
     if settings.keeps_tables:

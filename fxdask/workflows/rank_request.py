@@ -30,7 +30,6 @@ from fxdask.workflows.redundancy import Redundancy
 __all__ = ["RankOptions", "RankRequest", "planned_request", "request_identity"]
 
 SMALL = 64 * MIB
-LIBRARY_BYTES = 128 * MIB
 """Memory of numba and of SciPy's distributions, which a process loads with its first block."""
 MOST_READS = 20_000
 """Reads of row groups by all blocks up to which columns are read from Parquet itself."""
@@ -79,8 +78,8 @@ def planned_request(settings: RankSettings, data: TrainingData, options: RankOpt
     samples, handle = data.samples, data.samples.handle
     is_local = isinstance(handle, np.ndarray) and active_client() is None
     is_broadcast = isinstance(handle, np.ndarray) and not is_local and samples.n_bytes <= SMALL
-    extra = LIBRARY_BYTES + (samples.n_bytes if is_broadcast else 0)
-    resources = measured_resources(options.memory_limit, extra_baseline=extra, local=is_local)
+    extra = samples.n_bytes if is_broadcast else 0
+    resources = measured_resources(options.memory_limit, extra_baseline=extra, compiles=True, local=is_local)
     job, size = _unplanned(settings, data, options)
     by_rows = not is_broadcast and _needs_one_pass(job, samples.dtype, options)
     where_it_is, plan = is_local or is_broadcast, None

@@ -25,7 +25,6 @@ from fxdask.tasks.respond import ResponseOptions, ResponsePoints
 from fxdask.tasks.telemetry import available_bytes
 from fxdask.workflows.data import Samples
 from fxdask.workflows.model import FittedModel
-from fxdask.workflows.plan import COMPILER_BYTES
 
 __all__ = ["loaded_rows", "respond", "response_batches"]
 
@@ -78,7 +77,7 @@ def loaded_rows(samples: Samples) -> NDArray:
 
 def _plan(model: FittedModel, n_points: int, training: Samples | None, memory_limit: Any) -> ResponsePlan:
     """Nodes for each task and points at a time that fit into the memory of the tasks and of this process."""
-    resources = measured_resources(memory_limit, COMPILER_BYTES)
+    resources = measured_resources(memory_limit, compiles=True)
     limit = checked_limit(memory_limit)
     free = available_bytes() if limit is None else min(limit, available_bytes())
     return plan_responses(model.job.plan, n_points, resources, int(SHARE_OF_LIMIT * free), from_store=training is None)

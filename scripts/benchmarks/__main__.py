@@ -13,6 +13,7 @@ from benchmarks.images import images
 from benchmarks.joint import joint
 from benchmarks.labels import labels
 from benchmarks.load import load
+from benchmarks.madelon import madelon
 from benchmarks.plan import plan
 from benchmarks.predict import predict
 from benchmarks.probabilities import probabilities
@@ -41,6 +42,7 @@ benchmarks.add_command(images)
 benchmarks.add_command(joint)
 benchmarks.add_command(labels)
 benchmarks.add_command(load)
+benchmarks.add_command(madelon)
 benchmarks.add_command(plan)
 benchmarks.add_command(predict)
 benchmarks.add_command(probabilities)

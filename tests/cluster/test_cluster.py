@@ -24,6 +24,7 @@ from fxdask.execution import connection, importance, resources
 from fxdask.execution.connection import connected
 from fxdask.kernels.scorer import forget_received
 from fxdask.planning import score_plan
+from fxdask.tasks.memory import MemoryInUse
 from fxdask.workflows.evaluate import checked_test_data, evaluate_model
 
 from .conftest import dask_processes
@@ -187,20 +188,20 @@ def test_workers_that_cannot_tell_their_memory_are_asked_again(client, tmp_path,
 
         def asked(dask_worker=None):
             if dask_worker is None:  # this process asks itself too
-                return 2**28
+                return MemoryInUse(n_bytes=2**28, has_compiler=False, n_jobs=0)
             with open(calls + dask_worker.id, "a+") as file:
                 file.write("x")
                 file.seek(0)
                 if len(file.read()) <= how_often:
                     raise OSError("too many open files")
-            return 2**28
+            return MemoryInUse(n_bytes=2**28, has_compiler=False, n_jobs=0)
 
         return asked
 
     monkeypatch.setattr(resources, "RETRY_PAUSES", (0.0, 0.01))
-    monkeypatch.setattr(resources, "bytes_in_use", memory(1))
+    monkeypatch.setattr(resources, "memory_in_use", memory(1))
     assert resources.measured_resources().baseline == 2**28
-    monkeypatch.setattr(resources, "bytes_in_use", memory(2))
+    monkeypatch.setattr(resources, "memory_in_use", memory(2))
     with pytest.raises(ClusterError, match=r"no worker could tell .*tcp://.*: too many open files; .*start workers"):
         resources.measured_resources()
 

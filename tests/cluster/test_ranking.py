@@ -77,6 +77,16 @@ def test_workers_choose_the_features_of_threads(chosen_on_threads, client, tmp_p
         assert chosen(tmp_path / "x.zarr", how) == expected
 
 
+def test_a_second_ranking_may_use_as_much_memory_as_the_first(client, tmp_path):
+    pd.DataFrame(X, columns=[f"f{i}" for i in range(24)]).to_parquet(tmp_path / "x.parquet", row_group_size=1_700)
+    first, second = (
+        fxdask.rank_features(tmp_path / "x.parquet", Y, CRITERIA[:3]).info["plan"]["bytes_allowed_per_task"]
+        for _ in range(2)
+    )
+    # Libraries that the first ranking has loaded are not counted twice.
+    assert second > first - 2**25
+
+
 def test_a_killed_worker_changes_nothing(on_threads, tmp_path, monkeypatch):
     monkeypatch.setattr(workflow, "SMALL", 0)
     monkeypatch.setattr(rank_plan, "FEWEST_FEATURES", 1)

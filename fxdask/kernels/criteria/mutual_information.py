@@ -87,7 +87,7 @@ class _Neighbours:
 
     def absorb(self, classes: list[NDArray[np.float64]]) -> None:
         """(value,) ascending values of each class in the next range."""
-        everything = np.sort(np.concatenate(classes))
+        everything = _merged(classes)
         self._left -= [len(of_class) for of_class in classes]
         # Values at least this far away, on either side, are sure not to be missed.
         ends = (self._highest, everything[-1] if self._left.any() else np.inf)
@@ -124,7 +124,7 @@ class _Neighbours:
         x, radii = np.concatenate(self._open, axis=1)
         if self._again is None:
             self._again = np.zeros(len(x), np.int64)
-        _compiled()[1](x, radii, np.sort(np.concatenate(classes)), self._again)
+        _compiled()[1](x, radii, _merged(classes), self._again)
 
     def _add(self, found: NDArray[np.int64]) -> None:
         is_small = found < N_SMALL
@@ -139,6 +139,11 @@ class _Neighbours:
             self._again = None
         large, n_large = np.unique(np.concatenate(self._large), return_counts=True)
         return fsum([*(self._small[1:] * _small_digammas()).tolist(), *(n_large * digamma(large)).tolist()])
+
+
+def _merged(classes: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """(value,) ascending values of each class -> those of all classes, ascending."""
+    return np.sort(np.concatenate(classes), kind="stable")  # merges what is ascending already
 
 
 @cache
