@@ -3,6 +3,10 @@
 The method is that of :mod:`fxdask.kernels.moments`. Here the grids of a feature are the same for all
 classes, so that one look at the range of a feature is enough, and neighbouring features are added side
 by side.
+
+The few values of a tile of rows need no grids, unless some are smaller than 2^-24 of the largest: float64
+adds them exactly, and their squares in two parts, whose digits do not reach far. Only the sums of a tile
+are split at the grids.
 """
 
 from __future__ import annotations
@@ -24,8 +28,17 @@ FEATURES_PER_PANEL = 16 * N_LANES
 N_GRIDS = SUM_GRIDS + SQUARE_GRIDS
 REST = N_GRIDS
 N_FIELDS = N_GRIDS + 1
+N_SUMS = 3
+"""Sums of a tile: of the values, and of both parts of their squares."""
+GRIDS_OF_SUMS = ((0, 0), (0, 1), (1, 2), (1, 3), (1, 4), (2, 2), (2, 3), (2, 4))
+"""(sum of a tile, grid) pairs: the values have the first two grids, their squares the other three."""
+SMALLEST_SHARE = -24
+LAST_BIT = -46
+"""Of the first part of a square, relative to the largest one; the smallest values and 32 rows allow -50 to -45."""
 MISSING, LOWEST, HIGHEST = range(3)
+ALL_BITS = np.uint32(2**32 - 1)
 ALL_BUT_SIGN = np.uint32(2**31 - 1)
+ONE = np.uint32(1)
 INFINITY_BITS = np.float32(np.inf).view(np.uint32)
 
 
@@ -46,6 +59,10 @@ def _moments(rows: NDArray, codes: NDArray[np.integer], n_classes: int) -> Momen
     bounds = _largest(rows)
     exponents = np.hstack([grids_of(bounds, SUM_GRIDS), grids_of(bounds**2, SQUARE_GRIDS)])
     anchors, per_grid = _in_lanes(np.ldexp(1.5, exponents + 52)), _in_lanes(np.ldexp(1.0, -exponents))
+    size = np.frexp(bounds)[1]
+    splits = _in_lanes(np.ldexp(1.5, 2 * size + LAST_BIT + 52)[:, None])[:, 0]
+    # Bits of positive floats have their order. One less, because zero, which may always be added, then is the largest.
+    fewest_bits = np.maximum(np.ldexp(1.0, size + SMALLEST_SHARE).astype(np.float32).view(np.uint32), 1) - np.uint32(1)
     n_blocks = len(anchors)
     multiples = np.zeros((n_blocks, n_classes, N_GRIDS, N_LANES), np.int64)
     fields = np.zeros((n_blocks, n_classes, N_FIELDS, N_LANES))
@@ -59,7 +76,12 @@ def _moments(rows: NDArray, codes: NDArray[np.integer], n_classes: int) -> Momen
         part = slice(start, start + SEGMENT)
         order = np.argsort(codes[part], kind="stable").astype(np.uintp)
         starts = np.searchsorted(codes[part][order], np.arange(n_classes + 1))
-        _compiled()[1](rows[part], order, starts, flat_anchors, flat_fields, ends)
+        n_tiles = len(order) // ROWS_PER_TILE + n_classes
+        uneven = np.zeros((n_tiles, n_blocks), bool)
+        _, add_rows, add_uneven = _compiled()
+        add_rows(rows[part], (order, starts), (flat_anchors, splits, fewest_bits), flat_fields, ends, uneven)
+        if uneven.any():
+            add_uneven(rows[part], (order, starts), flat_anchors, flat_fields, uneven)
         multiples += (fields[:, :, :N_GRIDS] * per_grid[:, None]).astype(np.int64)
         inexact |= fields[:, :, REST] != 0
         missing += ends[:, MISSING].astype(np.int64)
@@ -124,70 +146,112 @@ def _largest_bits(rows: NDArray[np.uint32], largest: NDArray[np.uint32]) -> None
             largest[feature] = max(largest[feature], row[feature] & ALL_BUT_SIGN)
 
 
-def _add_rows(
+def _add_rows(  # noqa: PLR0912 - one compiled loop; calls between compiled functions would need numba at import
     rows: NDArray,
-    order: NDArray[np.uintp],
-    starts: NDArray[np.intp],
-    anchors: NDArray[np.float64],
+    order_and_starts: tuple[NDArray[np.uintp], NDArray[np.intp]],
+    grids: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.uint32]],
     fields: NDArray[np.float64],
     ends: NDArray[np.float32],
+    uneven: NDArray[np.bool_],
 ) -> None:
-    """(sample, feature) values, (block, grid x lane) anchors: add to the (block, class, field x lane) fields.
+    """(sample, feature) values: add to the (block, class, field x lane) fields and the (class, 3, feature) ends.
 
-    ``order`` are the samples ordered by class, of which class k begins at ``starts[k]``. A tile of rows is first
-    copied row by row, because memory is read quickest in long runs; this pass also counts missing values and
-    finds the (class, 3, feature) ends. Then each block of features is added, two rows at once, which halves how
-    often the fields are loaded and stored. The fields of a class are one array with fixed offsets, so the
-    compiler sees that they do not overlap and adds several lanes at once.
+    The samples are ordered by class, of which class k begins at ``starts[k]``. A tile of rows is first copied
+    row by row, because memory is read quickest in long runs; this pass also counts missing values and finds
+    the ends. Then each block of features is added, four rows at once, so that sums are loaded and stored less
+    often. The sums of a tile are one array with fixed offsets, so the compiler sees that they do not overlap
+    and adds several lanes at once. Tiles and blocks whose values are too uneven are marked, not added.
     """
-    n_features = rows.shape[1]
-    tile = np.zeros((ROWS_PER_TILE, FEATURES_PER_PANEL), np.float32)
+    (order, starts), (anchors, splits, fewest_bits) = order_and_starts, grids
+    n_features, n_tiles = rows.shape[1], 0
+    tile, sums = np.zeros((ROWS_PER_TILE, FEATURES_PER_PANEL), np.float32), np.empty(N_SUMS * N_LANES)
+    smallest = np.empty(FEATURES_PER_PANEL, np.uint32)
     for k in range(len(starts) - 1):
         for first in range(starts[k], starts[k + 1], ROWS_PER_TILE):
             n_rows = min(ROWS_PER_TILE, starts[k + 1] - first)
             for left in range(0, n_features, FEATURES_PER_PANEL):
                 right = min(left + FEATURES_PER_PANEL, n_features)
                 missing, lowest, highest = ends[k, 0, left:right], ends[k, 1, left:right], ends[k, 2, left:right]
+                smallest[:] = ALL_BITS
                 for i in range(n_rows):
                     row, copy = rows[order[first + i], left:right], tile[i]
+                    bits = copy.view(np.uint32)
                     for lane in range(len(row)):
                         value = np.float32(row[lane])
                         copy[lane] = np.float32(0) if np.isnan(value) else value
                         missing[lane] += np.float32(1) if np.isnan(value) else np.float32(0)
                         lowest[lane] = value if value < lowest[lane] else lowest[lane]
                         highest[lane] = value if value > highest[lane] else highest[lane]
-                if n_rows % 2:
-                    tile[n_rows] = np.float32(0)  # the partner of the last row
+                    for lane in range(len(row)):
+                        smallest[lane] = min(smallest[lane], np.uint32((bits[lane] & ALL_BUT_SIGN) - ONE))
+                for i in range(n_rows, (n_rows + 3) // 4 * 4):
+                    tile[i] = np.float32(0)  # partners of the last rows
                 for block in range(left // N_LANES, (right + N_LANES - 1) // N_LANES):
-                    anchor, own, begin = anchors[block], fields[block, k], block * N_LANES - left
-                    for i in range(0, n_rows, 2):
-                        row, partner = tile[i, begin : begin + N_LANES], tile[i + 1, begin : begin + N_LANES]
+                    begin, split = block * N_LANES - left, splits[block]
+                    n_small = 0
+                    for lane in range(min(N_LANES, right - left - begin)):
+                        n_small += smallest[begin + lane] < fewest_bits[left + begin + lane]
+                    if n_small:
+                        uneven[n_tiles, block] = True
+                        continue
+                    sums[:] = 0.0
+                    for i in range(0, n_rows, 4):
+                        one, two = tile[i, begin : begin + N_LANES], tile[i + 1, begin : begin + N_LANES]
+                        three, four = tile[i + 2, begin : begin + N_LANES], tile[i + 3, begin : begin + N_LANES]
                         for lane in range(N_LANES):
-                            x, y = np.float64(row[lane]), np.float64(partner[lane])
-                            grid, finer = anchor[lane], anchor[N_LANES + lane]
-                            on_grid, other_on_grid = (x + grid) - grid, (y + grid) - grid
-                            own[lane] += on_grid + other_on_grid
-                            left_x, left_y = x - on_grid, y - other_on_grid
-                            on_grid, other_on_grid = (left_x + finer) - finer, (left_y + finer) - finer
-                            own[N_LANES + lane] += on_grid + other_on_grid
-                            rest = abs(left_x - on_grid) + abs(left_y - other_on_grid)
-                            left_x, left_y = x * x, y * y
-                            grid = anchor[2 * N_LANES + lane]
-                            on_grid, other_on_grid = (left_x + grid) - grid, (left_y + grid) - grid
-                            own[2 * N_LANES + lane] += on_grid + other_on_grid
-                            left_x, left_y = left_x - on_grid, left_y - other_on_grid
-                            grid = anchor[3 * N_LANES + lane]
-                            on_grid, other_on_grid = (left_x + grid) - grid, (left_y + grid) - grid
-                            own[3 * N_LANES + lane] += on_grid + other_on_grid
-                            left_x, left_y = left_x - on_grid, left_y - other_on_grid
-                            grid = anchor[4 * N_LANES + lane]
-                            on_grid, other_on_grid = (left_x + grid) - grid, (left_y + grid) - grid
-                            own[4 * N_LANES + lane] += on_grid + other_on_grid
-                            own[5 * N_LANES + lane] += rest + abs(left_x - on_grid) + abs(left_y - other_on_grid)
+                            w, x = np.float64(one[lane]), np.float64(two[lane])
+                            y, z = np.float64(three[lane]), np.float64(four[lane])
+                            sums[lane] += (w + x) + (y + z)
+                            w, x, y, z, at = w * w, x * x, y * y, z * z, split[lane]
+                            high_w, high_x, high_y, high_z = (w + at) - at, (x + at) - at, (y + at) - at, (z + at) - at
+                            sums[N_LANES + lane] += (high_w + high_x) + (high_y + high_z)
+                            sums[2 * N_LANES + lane] += ((w - high_w) + (x - high_x)) + ((y - high_y) + (z - high_z))
+                    anchor, own = anchors[block], fields[block, k]
+                    for term, grid in GRIDS_OF_SUMS:
+                        for lane in range(N_LANES):
+                            at = anchor[grid * N_LANES + lane]
+                            on_grid = (sums[term * N_LANES + lane] + at) - at
+                            own[grid * N_LANES + lane] += on_grid
+                            sums[term * N_LANES + lane] -= on_grid
+                    for lane in range(N_LANES):
+                        rest = abs(sums[lane]) + abs(sums[N_LANES + lane]) + abs(sums[2 * N_LANES + lane])
+                        own[REST * N_LANES + lane] += rest
+            n_tiles += 1
+
+
+def _add_uneven(
+    rows: NDArray,
+    order_and_starts: tuple[NDArray[np.uintp], NDArray[np.intp]],
+    anchors: NDArray[np.float64],
+    fields: NDArray[np.float64],
+    uneven: NDArray[np.bool_],
+) -> None:
+    """(sample, feature) values of very different size: add those of the marked tiles and blocks, each to the grids."""
+    order, starts = order_and_starts
+    n_tiles = 0
+    for k in range(len(starts) - 1):
+        for first in range(starts[k], starts[k + 1], ROWS_PER_TILE):
+            for block in np.flatnonzero(uneven[n_tiles]):
+                anchor, own = anchors[block], fields[block, k]
+                for i in range(first, min(first + ROWS_PER_TILE, starts[k + 1])):
+                    some = rows[order[i], block * N_LANES : (block + 1) * N_LANES]
+                    for lane in range(len(some)):
+                        raw = np.float32(some[lane])
+                        value = np.float64(0) if np.isnan(raw) else np.float64(raw)
+                        left_over, rest = value, np.float64(0)
+                        for grid in range(N_GRIDS):
+                            if grid == SUM_GRIDS:
+                                left_over, rest = value * value, abs(left_over)
+                            at = anchor[grid * N_LANES + lane]
+                            on_grid = (left_over + at) - at
+                            own[grid * N_LANES + lane] += on_grid
+                            left_over -= on_grid
+                        own[REST * N_LANES + lane] += rest + abs(left_over)
+            n_tiles += 1
 
 
 @cache
-def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
-    """Both loops compiled to machine code on first use."""
+def _compiled() -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
+    """The loops compiled to machine code on first use."""
     njit = import_module("numba").njit(nogil=True, cache=True)
-    return njit(_largest_bits), njit(_add_rows)
+    return njit(_largest_bits), njit(_add_rows), njit(_add_uneven)

@@ -43,3 +43,16 @@ def test_an_infinite_value_is_seen_in_the_range():
     found = moments_of_rows(rows, np.array([0, 1, 1, 0, 0]), 2)
     assert np.isneginf(found.lowest[1, 1])
     assert np.isfinite(np.delete(found.lowest, 1, axis=1)).all()
+
+
+@pytest.mark.parametrize("smallest", [-23, -24, -25, -40])
+@pytest.mark.parametrize("largest", [127, 1, -60, -100, -125])
+def test_all_digits_of_values_near_the_limits_of_a_tile_count(smallest, largest):
+    """Full tiles of values with all 24 digits, of sizes that just may be added without grids, and beyond."""
+    rng = np.random.default_rng(0)
+    digits = rng.integers(2**23, 2**24, (100, 70)) | 1
+    exponents = rng.choice([0, 0, smallest // 2, smallest], (100, 70)) + largest - 24
+    values = (np.ldexp(digits.astype(np.float64), exponents) * rng.choice([-1, 1, 1], (100, 70))).astype(np.float32)
+    values[:40, :3] = np.float32(np.ldexp(2**24 - 1, largest - 24))
+    codes = rng.integers(0, 2, 100)
+    check_exact(moments_of_rows(values, codes, 2), values.T.copy(), codes)
