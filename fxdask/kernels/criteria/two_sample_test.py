@@ -112,25 +112,28 @@ def _of_equal_sizes(n: int, steps: int) -> float:
 
 
 def _of_unequal_sizes(n: int, m: int, n_step: int, m_step: int, steps: int) -> float:
-    """Share of paths from (0, 0) to (n, m) that touch ``abs(x m_step - y n_step) >= steps``, column by column.
+    """Share of paths from (0, 0) to (n, m) that touch ``abs(x m_step - y n_step) >= steps``, by diagonals.
 
     The share Q of paths to (x, y) that did so earlier is ``(x Q(x-1, y) + y Q(x, y-1)) / (x + y)``, and
-    1 at the points outside. Only the points of a column that lie inside are kept.
+    1 at the points outside. So the points of a diagonal x + y depend on those of the diagonal before alone,
+    and several are computed at once. ``shares[x + 1]`` belongs to x; only points inside are computed.
     """
-    low = 0
-    shares = np.ones(m + 1)
-    shares[: min(-(-steps // n_step), m + 1)] = 0.0
-    for x in range(1, n + 1):
-        low_before, low = low, min(max((m_step * x - steps) // n_step + 1, 0), m)
-        high = min(-((-m_step * x - steps) // n_step), m + 1)
+    before, shares = np.ones(n + 3), np.ones(n + 3)
+    before[1] = 0.0
+    both = m_step + n_step
+    for total in range(1, n + m + 1):
+        # Inside is where -steps < x both - total n_step < steps.
+        low = max((total * n_step - steps) // both + 1, 0, total - m)
+        high = min(-((-total * n_step - steps) // both), total + 1, n + 1)
         if high <= low:
             return 1.0
-        shares[low_before:low] = 1.0
-        below = 0.0 if low == 0 else 1.0
-        for y in range(low, high):
-            below = (shares[y] * x + below * y) / (x + y)
-            shares[y] = below
-    return shares[m]
+        left, here, into = before[low : high + 1], before[low + 1 : high + 2], shares[low + 1 : high + 1]
+        for i in range(high - low):
+            x = np.float64(low + i)
+            into[i] = (left[i] * x + here[i] * (total - x)) / total
+        shares[low] = shares[high + 1] = 1.0
+        before, shares = shares, before
+    return before[n + 1]
 
 
 @cache
