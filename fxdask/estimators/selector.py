@@ -6,32 +6,31 @@ from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
-from dask.array import Array as DaskArray
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from fxdask.errors import InvalidInputError
 from fxdask.estimators.parameters import checked_rank_settings
+from fxdask.estimators.transform import FrameTransform, LazyTransform, spread_out
 from fxdask.execution.frames import is_dask_frame
 from fxdask.execution.resources import checked_limit
 from fxdask.kernels.criteria.multiple_testing import false_discovery_threshold
 from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.kernels.criteria.table import CRITERIA
-from fxdask.workflows.data import as_labels, encode_labels, is_remote
+from fxdask.workflows.data import as_labels, encode_labels
 from fxdask.workflows.model import TrainingData
 from fxdask.workflows.rank import rank, readable_features
 from fxdask.workflows.rank_request import RankOptions
 from fxdask.workflows.ranked import SHORT_RULES, RankedFeatures, ranks_of
 from fxdask.workflows.redundancy import REDUNDANCIES, Redundancy
 from fxdask.workflows.settings import check_flag, check_name, check_whole_number
-from fxdask.workflows.tables import in_fitted_order, is_frame, numeric_columns, opened, with_label_column
+from fxdask.workflows.tables import is_frame, numeric_columns, opened, with_label_column
 
 __all__ = ["FilterSelector"]
 
 
-class FilterSelector(SelectorMixin, BaseEstimator):
+class FilterSelector(LazyTransform, FrameTransform, BaseEstimator):
     """Select features by how well each separates the classes, on data of any size.
 
     The features are ranked as by :func:`fxdask.rank_features`, on the active Dask client or on local
@@ -181,12 +180,12 @@ class FilterSelector(SelectorMixin, BaseEstimator):
         n_features = int(places.max()) + 1 if names is None else len(names)
         chosen = found.chosen if found.chosen is not None else self._chosen(found)
         scores = found.scores[self.criterion]
-        self.class_scores_ = _spread_out(scores, places, n_features, -np.inf)
+        self.class_scores_ = spread_out(scores, places, n_features, -np.inf)
         self.scores_ = self.class_scores_.max(axis=0)
         self.pvalues_ = None
         if self.criterion in found.p_values:
-            self.pvalues_ = _spread_out(found.p_value(self.criterion), places, n_features, 1.0)
-        self.missing_ = _spread_out(found.missing, places, n_features, 0)
+            self.pvalues_ = spread_out(found.p_value(self.criterion), places, n_features, 1.0)
+        self.missing_ = spread_out(found.missing, places, n_features, 0)
         self.selected_ = places[chosen]
         self.n_features_in_ = n_features
         if names is not None:
@@ -268,65 +267,6 @@ class FilterSelector(SelectorMixin, BaseEstimator):
                     f"set pool_size to {self.k} or more"
                 )
 
-    def transform(self, X: Any) -> Any:
-        """Keep the selected features.
-
-        Parameters
-        ----------
-        X : array, DataFrame, Dask array or DataFrame
-            Columns of a Dask DataFrame are taken by their names.
-
-        Returns
-        -------
-        array, DataFrame, lazy Dask array or lazy Dask DataFrame
-        """
-        check_is_fitted(self)
-        support = self.get_support(indices=True)
-        # In one array, columns without numbers would turn all others into objects.
-        if is_dask_frame(X) or (self.numeric_only and is_frame(X)):
-            fitted = [str(name) for name in getattr(self, "feature_names_in_", X.columns)]
-            columns = in_fitted_order(list(X.columns), fitted)
-            chosen = X[[columns[feature] for feature in support.tolist()]]
-            return chosen if is_dask_frame(X) else np.asarray(chosen)
-        if isinstance(X, DaskArray):
-            _check_width(X, self.n_features_in_)
-            return X[:, support]
-        if is_remote(X):
-            raise InvalidInputError(
-                "transform takes arrays, DataFrames and Dask collections; open the files with dask, "
-                "such as dask.array.from_zarr(path) or dask.dataframe.read_parquet(path)"
-            )
-        return super().transform(X)
-
-    def inverse_transform(self, X: Any) -> Any:
-        """Return the selected features to their places, with zeros at all others.
-
-        Parameters
-        ----------
-        X : array, DataFrame, Dask array or DataFrame
-            The selected features, as ``transform`` returns them.
-
-        Returns
-        -------
-        array, or lazy Dask array
-            One column per feature of the X that was fitted.
-        """
-        check_is_fitted(self)
-        if is_dask_frame(X):
-            X = X.to_dask_array()
-        if not isinstance(X, DaskArray):
-            return super().inverse_transform(X)
-        support = self.get_support(indices=True)
-        _check_width(X, len(support))
-        return X.rechunk({1: -1}).map_blocks(
-            _spread_out,
-            support,
-            self.n_features_in_,
-            0,
-            dtype=X.dtype,
-            chunks=(X.chunks[0], (self.n_features_in_,)),
-        )
-
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self)
         support = np.zeros(self.n_features_in_, bool)
@@ -344,16 +284,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
 
 
-def _check_width(X: DaskArray, n_features: int) -> None:
-    """Refuse a Dask array that has another number of features."""
-    if X.ndim != 2:
-        raise InvalidInputError(f"X has {X.ndim} dimensions but needs 2 (samples, features); reshape it")
-    if X.shape[1] != n_features:
-        raise InvalidInputError(
-            f"X has {X.shape[1]} features, but FilterSelector is expecting {n_features} features as input"
-        )
-
-
 def _column_names(X: Any) -> tuple[NDArray | None, int]:
     """The names of all columns of a table, if all are text, and their number; nothing for other data."""
     if not (is_frame(X) or is_dask_frame(X) or hasattr(X, "column_types")):
@@ -369,10 +299,3 @@ def _places(names: NDArray | None, ranked: NDArray | None, n_columns: int) -> ND
         return np.arange(n_columns)
     places = {name: place for place, name in enumerate(names.tolist())}
     return np.array([places[name] for name in ranked.tolist()], np.intp)
-
-
-def _spread_out(values: NDArray, places: NDArray[np.intp], n_features: int, other: float) -> NDArray:
-    """(..., ranked feature) values -> (..., feature) values, with another value for features that were left out."""
-    found = np.full((*values.shape[:-1], n_features), other, values.dtype)
-    found[..., places] = values
-    return found

@@ -98,6 +98,24 @@ def test_joint_selection_sees_features_that_help_only_together():
     assert {2, 5} <= set(FilterSelector("pearson", k=3, redundancy="joint").fit(X, y).selected_)
 
 
+def test_set_output_leaves_dask_collections_lazy(data):
+    X, y = data
+    frame = pd.DataFrame(X, columns=[f"f{i}" for i in range(12)])
+    selector = FilterSelector(k=3).set_output(transform="pandas").fit(frame, y)
+    assert isinstance(selector.transform(frame), pd.DataFrame)
+    kept = selector.transform(dd.from_pandas(frame, npartitions=3))
+    assert isinstance(kept, dd.DataFrame)
+    pd.testing.assert_frame_equal(kept.compute(), selector.transform(frame), check_dtype=False)
+    assert isinstance(selector.transform(da.from_array(X, chunks=(100, 12))), da.Array)
+
+
+def test_columns_of_a_dask_frame_may_have_numbers_for_names(data):
+    X, y = data
+    partitions = dd.from_pandas(pd.DataFrame(X), npartitions=2)
+    selector = FilterSelector(k=3).fit(partitions, y)
+    assert list(selector.transform(partitions).columns) == selector.get_support(indices=True).tolist()
+
+
 def test_lazy_in_lazy_out(data, tmp_path):
     X, y = data
     expected = FilterSelector(k=3).fit(X, y)
