@@ -57,8 +57,8 @@ def density_overlap(measured: Measurements) -> Scores:
         return parted_scores(measured.parts, measured.tolerance)
     columns = required(measured.columns, Need.SORTED_COLUMNS)
     scores = np.zeros(columns.counts.shape)
-    largest = np.nanmax(np.abs(columns.values), axis=1, initial=0.0)
-    widths = bandwidths(_spreads(columns, measured.tolerance), columns.counts, measured.tolerance, largest)
+    spreads = _spreads(columns, measured.tolerance)
+    widths = bandwidths(spreads, columns.counts, measured.tolerance, _middles(columns))
     whole = (columns.counts == np.diff(columns.edges)[:, None]).all(axis=0) & (columns.counts > 0).all(axis=0)
     ranges = [columns.values[:, at].T.astype(np.float64) for at in (columns.edges[:-1], columns.edges[1:] - 1)]
     n_cells = even_cells(whole, ranges, widths) if whole.any() else np.zeros(len(whole), np.int64)
@@ -260,24 +260,32 @@ def _spreads(columns: SortedColumns, tolerance: Scores) -> Scores:
     return spread
 
 
-def bandwidths(spread: Scores, counts: NDArray[np.int64], tolerance: Scores, largest: NDArray) -> Scores:
-    """(class, column) spreads, (column,) largest absolute value -> Silverman's bandwidths, floored as in a fit."""
+def _middles(columns: SortedColumns) -> NDArray[np.float64]:
+    """(class, column) value in the middle, the higher one of two; 0 where there is none."""
+    places = columns.edges[:-1, None] + np.minimum(columns.counts // 2, np.maximum(columns.counts - 1, 0))
+    values = columns.values[np.arange(len(columns.values)), np.minimum(places, columns.values.shape[1] - 1)]
+    return np.where(columns.counts > 0, values, 0).astype(np.float64)
+
+
+def bandwidths(spread: Scores, counts: NDArray[np.int64], tolerance: Scores, middle: Scores) -> Scores:
+    """(class, column) spreads and values in the middle -> Silverman's bandwidths, floored as in a fit.
+
+    They are at least the digits that float32 has for usual values of the class; far ones do not count.
+    """
     widths = np.empty(spread.shape)
     for k in range(len(spread)):
         sizes = np.maximum(1, counts[k]).tolist()
         found = [silverman(np.broadcast_to(0.0, n), s) for n, s in zip(sizes, spread[k].tolist(), strict=True)]
         widths[k] = np.maximum(found, bandwidth_floor(spread[k], tolerance[k], tolerance))
     smallest = float(np.finfo(np.float32).tiny) / EPSILON
-    return np.maximum(widths, EPSILON * np.fmax(largest.astype(np.float64), smallest))
+    return np.maximum(widths, EPSILON * np.maximum(np.abs(middle) + spread, smallest))
 
 
 def parted_scores(parts: PartedColumns, tolerance: Scores) -> Scores:
     """Columns that do not fit into memory, (class, column) tolerance -> (class, column) scores."""
     low, high = parts.ranges
     counts = np.stack([column.counts for column in parts.columns], axis=1)
-    with np.errstate(invalid="ignore"):
-        largest = np.where(counts > 0, np.maximum(np.abs(low), np.abs(high)), 0).max(axis=0)
-    widths = bandwidths(parts.spread, counts, tolerance, largest)
+    widths = bandwidths(parts.spread, counts, tolerance, parts.middle)
     whole = np.all((counts == parts.n_samples[:, None]) & (counts > 0), axis=0)
     n_cells = even_cells(whole, [low, high], widths)
     scores = np.zeros(widths.shape)

@@ -93,25 +93,30 @@ class Neighbours:
 
 
 def spread_anchors(codes: NDArray[np.integer], n_classes: int, n_anchors: int | None) -> NDArray[np.int64]:
-    """(sample,) class codes -> (anchor,) rows, ascending: classes by their shares, evenly within each class.
-
-    Every class that has samples gets one anchor at least; what the rounded shares leave goes to the largest
-    remainders, of equal ones to the lower class.
-    """
-    n = len(codes)
-    if n_anchors is None or n_anchors >= n:
-        return np.arange(n)
-    counts = np.bincount(codes, minlength=n_classes)
-    wanted = counts * n_anchors / n
-    shares = np.maximum(np.floor(wanted).astype(np.int64), np.minimum(counts, 1))
-    left = n_anchors - int(shares.sum())
-    if left > 0:
-        shares[np.lexsort((np.arange(n_classes), -(wanted - np.floor(wanted))))[:left]] += 1
+    """(sample,) class codes -> (anchor,) rows, ascending: classes by their shares, evenly within each class."""
+    shares = anchors_of_classes(np.bincount(codes, minlength=n_classes), n_anchors)
     chosen = []
     for k in range(n_classes):
         own = np.flatnonzero(codes == k)
         chosen.append(own[(2 * np.arange(shares[k]) + 1) * len(own) // (2 * max(1, int(shares[k])))])
     return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def anchors_of_classes(counts: NDArray[np.int64], n_anchors: int | None) -> NDArray[np.int64]:
+    """(class,) samples -> (class,) anchors; all samples if no number is wanted.
+
+    Every class that has samples gets one anchor at least; what the rounded shares leave goes to the largest
+    remainders, of equal ones to the lower class.
+    """
+    n = int(counts.sum())
+    if n_anchors is None or n_anchors >= n:
+        return counts
+    wanted = counts * n_anchors / n
+    shares = np.maximum(np.floor(wanted).astype(np.int64), np.minimum(counts, 1))
+    left = n_anchors - int(shares.sum())
+    if left > 0:
+        shares[np.lexsort((np.arange(len(counts)), -(wanted - np.floor(wanted))))[:left]] += 1
+    return shares
 
 
 def no_neighbours(n_anchors: int, n_classes: int, n_neighbours: int = N_NEIGHBOURS) -> Neighbours:

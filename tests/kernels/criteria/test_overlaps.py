@@ -25,6 +25,13 @@ def test_the_volume_of_overlap_equals_the_oracle(drawn):
             assert scores[k, column] == min(others)
 
 
+def test_a_class_without_values_has_no_overlap_with_others():
+    """The first two classes are apart; a third without values must not hide that."""
+    values = np.array([[0, 1, 5, 6, np.nan, np.nan], [0, 1, np.nan, np.nan, np.nan, np.nan]], np.float32)
+    scores = VOLUME_OF_OVERLAP.score(measure(values, np.array([0, 0, 1, 1, 2, 2])))
+    assert scores.tolist() == [[1, 0], [1, 0], [0, 0]]
+
+
 def test_the_volume_of_overlap_by_hand():
     """0..4 and 3..10 share 1 of 10; a class within the other shares its own range; constants apart share nothing."""
     values = np.array([[0, 4, 3, 10], [0, 10, 4, 6], [1, 1, 2, 2], [1, 1, 1, 1]], np.float32)
