@@ -75,8 +75,12 @@ def checked_settings(estimator: Any, stored_seed: int | None = None) -> FitSetti
     return settings
 
 
-def checked_rank_settings(parameters: Mapping[str, Any]) -> RankSettings:
-    """The checked settings of a ranking from the parameters of ``rank_features``; others are ignored."""
+def checked_rank_settings(parameters: Mapping[str, Any], stored_seed: int | None = None) -> RankSettings:
+    """The checked settings of a ranking from the parameters of ``rank_features``; others are ignored.
+
+    If ``random_state`` is None, an existing store's seed is used again, so that the store can be resumed.
+    """
+    random_state = parameters["random_state"] if parameters["random_state"] is not None else stored_seed
     settings = RankSettings(
         criteria=_names_of(parameters["criteria"]),
         location=parameters["location"],
@@ -86,7 +90,7 @@ def checked_rank_settings(parameters: Mapping[str, Any]) -> RankSettings:
         missing=parameters["missing"],
         n_anchors=_plain(parameters["n_anchors"]),
         n_neighbors=_plain(parameters["n_neighbors"]),
-        seed=_seed_of(parameters["random_state"]),
+        seed=_seed_of(random_state),
     )
     settings.check()
     return settings

@@ -19,10 +19,11 @@ from fxdask.execution.resources import checked_limit
 from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.reporting.ranking_page import report_ranking
 from fxdask.store.files import check_file_path, write_atomically
-from fxdask.store.parquet import arrow, is_parquet_name
+from fxdask.store.parquet import arrow
 from fxdask.store.paths import checked_store_url
 from fxdask.workflows.data import as_labels, encode_labels
 from fxdask.workflows.model import TrainingData
+from fxdask.workflows.persistence import stored_seed
 from fxdask.workflows.rank import rank, readable_features
 from fxdask.workflows.rank_request import RankOptions
 from fxdask.workflows.ranked import RankedFeatures
@@ -32,6 +33,7 @@ from fxdask.workflows.tables import numeric_columns, with_label_column
 __all__ = ["Ranking", "check_table_path", "rank_features"]
 
 BYTES_OF_HEAD = 2000
+PARQUET_MAGIC = b"PAR1"
 DEFAULT_CRITERIA = ("extended_fisher", "fisher", "pearson", "kolmogorov_smirnov")
 
 
@@ -152,7 +154,9 @@ def _is_table(heads: list[str]) -> bool:
 
 def _heads(path: Path) -> list[str]:
     """The names of a table's columns; none if the file is no table."""
-    if is_parquet_name(path):
+    with path.open("rb") as stream:
+        is_parquet = stream.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
+    if is_parquet:
         package = arrow()
         try:
             return package.parquet.read_schema(path).names
@@ -187,11 +191,12 @@ def rank_features(  # noqa: PLR0913 - the public call
 ) -> Ranking:
     """Rank the features of data of any size by several criteria.
 
-    Every value of a column is used, so the scores are exact, and the same for every chunking and number
-    of workers. All criteria that need sorted values share one sort of each column and class. Data by
-    rows that is larger than 64 MiB is copied by columns first, in one pass, into the store or into a
-    temporary folder; columns of Parquet are read where they are. Criteria that need only moments take
-    one pass over the rows, without a copy. A column that does not fit into the memory of a task is read
+    Every value of a column is used, as float32 around the median of the column, so the scores are exact
+    for these values, and the same for every chunking and number of workers. All criteria that need sorted
+    values share one sort of each column and class. Data by rows that is larger than 64 MiB is copied by
+    columns first, in one pass, into the store or into a temporary folder; columns of Parquet are read
+    where they are. Criteria that need only moments of float32 values take one pass over the rows, without
+    a copy. A column that does not fit into the memory of a task is read
     several times, and its values are counted instead of sorted: ``info["plan"]`` tells it. The scores have
     the same bits. For ``mutual_information`` and ``density_overlap`` it is sorted in parts that fit into
     memory, with one more pass for each part.
@@ -203,7 +208,8 @@ def rank_features(  # noqa: PLR0913 - the public call
     X : array, DataFrame, Dask array or DataFrame, Zarr array, or path of a Zarr array, a .npy file or Parquet
         One sample per row. :func:`fxdask.table` chooses columns of Parquet.
     y : the same types, one label per sample
-        If X is a DataFrame or Parquet, y may also be the name of its column that holds the labels.
+        If X is a DataFrame or Parquet, y may also be the name of its column that holds the labels; a column
+        goes before a file of that name.
     criteria : list of str
         Names in ``fxdask.CRITERIA``.
     store : path, URL or None
@@ -244,6 +250,7 @@ def rank_features(  # noqa: PLR0913 - the public call
     >>> int(ranking.order("extended_fisher")[0]), ranking.p_value("pearson").shape
     (1, (4,))
     """
+    url = None if store is None else checked_store_url(store)
     settings = checked_rank_settings(
         {
             "criteria": criteria,
@@ -255,13 +262,14 @@ def rank_features(  # noqa: PLR0913 - the public call
             "n_anchors": n_anchors,
             "n_neighbors": n_neighbors,
             "random_state": random_state,
-        }
+        },
+        stored_seed(str(url)) if url and not overwrite else None,
     )
     check_flag("numeric_only", numeric_only)
     checked_limit(memory_limit)
     X, y = with_label_column(X, y)
     options = RankOptions(
-        store=None if store is None else checked_store_url(store),
+        store=url,
         overwrite=overwrite,
         memory_limit=memory_limit,
         verbose=verbose,

@@ -237,7 +237,7 @@ def encode_labels(y: NDArray, n_samples: int) -> tuple[NDArray, NDArray[np.integ
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     if len(classes) < 2:
         raise InvalidInputError(
-            f"y has one class only ({classes[0]}), n_samples={n_samples}; a classifier needs at least 2 classes"
+            f"y has one class only ({classes[0]}), n_samples={n_samples}; at least 2 classes are needed"
         )
     if counts.min() < 2:
         smallest = classes[counts.argmin()]

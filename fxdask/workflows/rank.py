@@ -21,6 +21,7 @@ from fxdask.execution import rank as graphs
 from fxdask.execution.graphs import broadcast
 from fxdask.execution.workers import check_reachable
 from fxdask.kernels.criteria.base import Scores
+from fxdask.kernels.criteria.relief import anchors_of_classes
 from fxdask.planning.machine import Resources
 from fxdask.planning.rank_plan import RankPlan, with_blocks_of
 from fxdask.progress import progress_bar
@@ -296,7 +297,6 @@ def _assembled(ranking: RankRequest, results: NDArray[np.float64], relief: Score
     names = samples.names
     if names is None:
         names = np.array([f"x{feature}" for feature in range(samples.n_features)], dtype=object)
-    n_anchors = settings.n_anchors
     return RankedFeatures(
         names=names,
         classes=data.classes,
@@ -305,7 +305,7 @@ def _assembled(ranking: RankRequest, results: NDArray[np.float64], relief: Score
         scores=scores,
         p_values=p_values,
         missing=results[0].astype(np.int64),
-        n_anchors=min(n_anchors or samples.n_samples, samples.n_samples) if settings.of_rows else None,
+        n_anchors=int(anchors_of_classes(data.counts, settings.n_anchors).sum()) if settings.of_rows else None,
     )
 
 

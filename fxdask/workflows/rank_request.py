@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -179,7 +179,7 @@ def request_identity(settings: RankSettings, data: TrainingData, options: RankOp
         with progress_bar("reading", shown=options.verbose) as progress:
             source = digest_samples(samples.handle, samples.n_samples, samples.n_features, progress)
     return {
-        **json.loads(json.dumps(asdict(settings))),
+        **json.loads(json.dumps(settings.identity())),
         "samples": source,
         "samples_dtype": samples.dtype.newbyteorder("<").str,
         "labels": data.labels_digest(),

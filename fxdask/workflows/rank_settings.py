@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from fxdask.errors import InvalidInputError
 from fxdask.kernels.criteria.base import Need
@@ -38,6 +39,20 @@ class RankSettings:
     def of_rows(self) -> tuple[str, ...]:
         """The criteria that compare rows: ReliefF."""
         return tuple(name for name in self.criteria if Need.ROWS in CRITERIA[name].needs)
+
+    def identity(self) -> dict[str, Any]:
+        """The parameters that the scores of these criteria depend on."""
+        needs = frozenset().union(*(CRITERIA[name].needs for name in self.criteria))
+        used = {
+            "location": Need.LOCATION_AND_SPREAD in needs,
+            "spread": Need.LOCATION_AND_SPREAD in needs,
+            "shrink_spread": Need.LOCATION_AND_SPREAD in needs,
+            "priors": bool(needs & {Need.LOCATION_AND_SPREAD, Need.ROWS}),
+            "n_anchors": Need.ROWS in needs,
+            "n_neighbors": Need.ROWS in needs,
+            "seed": "mutual_information" in self.criteria,
+        }
+        return {name: value for name, value in asdict(self).items() if used.get(name, True)}
 
     def check(self) -> None:
         """Refuse values that no ranking can use, and name the allowed ones."""

@@ -84,9 +84,15 @@ def with_label_column(X: Any, y: Any) -> tuple[Any, Any]:
     X = opened(X)
     if isinstance(y, str) and (is_frame(X) or is_dask_frame(X)) and y in set(X.columns):
         return X[[name for name in X.columns if name != y]], X[y]
-    if not isinstance(X, ParquetTable) or not isinstance(y, str) or not is_local(y) or Path(y).expanduser().exists():
+    if isinstance(y, str) and (is_frame(X) or is_dask_frame(X)) and is_local(y) and not Path(y).expanduser().exists():
+        raise InvalidInputError(
+            f"y is {y!r}, which is neither a column of X nor a file or folder; check the name or the path"
+        )
+    if not isinstance(X, ParquetTable) or not isinstance(y, str) or not is_local(y):
         return X, y
     if y not in {column.name for column in X.schema}:
+        if Path(y).expanduser().exists():
+            return X, y
         raise InvalidInputError(
             f"y is {y!r}, which is neither a file or folder nor a column of {X.url}; check the path or the name"
         )

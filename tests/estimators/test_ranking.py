@@ -310,6 +310,40 @@ def test_a_store_of_other_data_or_parameters_is_refused(mixed, tmp_path):
         fxdask.FisherNetworkClassifier(n_nodes=20, store=store).fit(X, y)
 
 
+def test_parameters_that_the_scores_do_not_depend_on_are_no_other_job(mixed, tmp_path):
+    X, y = mixed
+    options = [{"random_state": None}, {"n_anchors": 5, "location": "median", "priors": "equal"}]
+    found = [fxdask.rank_features(X, y, ["pearson"], store=tmp_path / "r.zarr", **each) for each in options]
+    assert found[0].score("pearson").tobytes() == found[1].score("pearson").tobytes()
+    with pytest.raises(StoreExistsError, match="missing='error' instead of 'omit'"):
+        fxdask.rank_features(X, y, ["pearson"], store=tmp_path / "r.zarr", missing="omit")
+    # Mutual information breaks ties by noise, whose seed the store remembers.
+    noisy = [
+        fxdask.rank_features(X, y, ["mutual_information"], store=tmp_path / "m.zarr", random_state=None)
+        for _ in range(2)
+    ]
+    assert noisy[0].score("mutual_information").tobytes() == noisy[1].score("mutual_information").tobytes()
+    with pytest.raises(StoreExistsError, match="seed="):
+        fxdask.rank_features(X, y, ["mutual_information"], store=tmp_path / "m.zarr", random_state=3)
+
+
+def test_the_result_tells_how_many_anchors_relief_had():
+    y = np.repeat(np.arange(5), [100, 2, 2, 2, 2])
+    X = np.random.default_rng(0).standard_normal((len(y), 3))
+    assert fxdask.rank_features(X, y, ["relief"], n_anchors=2).n_anchors == 5, "one of each class at least"
+    assert fxdask.rank_features(X, y, ["relief"], n_anchors=10**6).n_anchors == len(y)
+    assert fxdask.rank_features(X, y, ["fisher"]).n_anchors is None
+
+
+def test_an_outlier_does_not_rule_the_density_overlap():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((2_000, 1)).astype(np.float32), np.arange(2_000) % 2
+    X[y == 1] += 1
+    plain = fxdask.rank_features(X, y, ["density_overlap"]).score("density_overlap")
+    X[0] = 1e9
+    assert fxdask.rank_features(X, y, ["density_overlap"]).score("density_overlap") == pytest.approx(plain, abs=2e-3)
+
+
 def test_the_table_of_a_ranking(mixed, tmp_path):
     X, y = mixed
     found = fxdask.rank_features(X, y, ["fisher", "pearson"])
@@ -333,6 +367,10 @@ def test_the_table_of_a_ranking(mixed, tmp_path):
         pd.testing.assert_frame_equal(read, frame, check_dtype=False)
     found.to_csv(tmp_path / "r.csv")  # its own tables are replaced
     found.to_parquet(tmp_path / "r.parquet")
+    for _ in range(2):  # whatever their names
+        found.to_parquet(tmp_path / "ranking")
+        found.to_csv(tmp_path / "c.parquet")
+    assert pd.read_csv(tmp_path / "c.parquet")["feature"].tolist() == frame["feature"].tolist()
     accepted = frame["pearson_p_value"] <= found.threshold("pearson", 0.05)
     assert accepted.tolist() == (frame["pearson_p_bh"] <= 0.05).tolist()
     with pytest.raises(InvalidInputError, match="no p-values of 'fisher'; it has those of 'pearson'"):

@@ -64,7 +64,7 @@ def test_the_labels_may_be_a_column_of_a_frame(form):
     assert clf.feature_names_in_.tolist() == ["d", "c", "b", "a"]
     assert clf.score(whole, "y") == fit(FRAME[["d", "c", "b", "a"]], Y).score(FRAME[["d", "c", "b", "a"]], Y)
     assert fxdask.rank_features(whole, "y", ["pearson"]).names.tolist() == ["d", "c", "b", "a"]
-    with pytest.raises(InvalidInputError, match="there is no file or folder nothing"):
+    with pytest.raises(InvalidInputError, match="neither a column of X nor a file or folder; check"):
         fit(whole, "nothing.npy")
 
 
