@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 from sklearn import datasets
 from sklearn.feature_selection import f_classif, mutual_info_classif
+from skrebate import ReliefF
 
 import fxdask
 from fxdask.kernels.criteria.relief import spread_anchors
@@ -82,3 +83,14 @@ def test_relief_equals_that_of_loops(name):
     anchors = spread_anchors(y, len(shares), N_ANCHORS).tolist()
     expected = oracles.relief(X, y, anchors, shares.tolist())
     np.testing.assert_allclose(found.score("relief"), expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(("n_samples", "n_neighbors"), [(120, 10), (201, 5), (90, 1)])
+def test_relief_equals_that_of_scikit_rebate(n_samples, n_neighbors):
+    """Two classes of continuous columns, where scikit-rebate weighs the misses as ReliefF does."""
+    rng = np.random.default_rng(n_samples)
+    X, y = rng.standard_normal((n_samples, 6)).astype(np.float32), np.arange(n_samples) % 2
+    X[y == 1, 2] += 1
+    theirs = ReliefF(n_features_to_select=1, n_neighbors=n_neighbors, n_jobs=1).fit(X.astype(np.float64), y)
+    ours = fxdask.rank_features(X, y, ["relief"], n_anchors=None, n_neighbors=n_neighbors)
+    np.testing.assert_allclose(ours.score("relief"), theirs.feature_importances_, rtol=0, atol=1e-12)
