@@ -712,7 +712,7 @@ def feature_score(column, codes, counts, criterion):
             rest = [v for other in others for v in other]
             scores.append(distribution_distance(own, rest) if own and rest else 0.0)
         else:
-            scores.append(min(volume_of_overlap(own, other) if own and other else 0.0 for other in others))
+            scores.append(min((volume_of_overlap(own, other) for other in others if own and other), default=0.0))
     return scores
 
 

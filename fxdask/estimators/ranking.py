@@ -18,7 +18,7 @@ from fxdask.estimators.parameters import checked_rank_settings
 from fxdask.execution.resources import checked_limit
 from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.reporting.ranking_page import report_ranking
-from fxdask.store.files import check_file_path, write_atomically
+from fxdask.store.files import check_file_path, write_file
 from fxdask.store.parquet import arrow
 from fxdask.store.paths import checked_store_url
 from fxdask.workflows.data import as_labels, encode_labels
@@ -108,7 +108,7 @@ class Ranking(RankedFeatures):
         table = package.table({name: _plain(values) for name, values in self.table().items()})
         with package.BufferOutputStream() as stream:
             package.parquet.write_table(table, stream)
-            write_atomically(path, stream.getvalue().to_pybytes())
+            write_file(path, stream.getvalue().to_pybytes(), "table")
 
     def to_csv(self, path: str | Path) -> None:
         """Write the table of :meth:`to_frame` as comma-separated values.
@@ -123,7 +123,7 @@ class Ranking(RankedFeatures):
         columns = self.table()
         writer.writerow(columns)
         writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
-        write_atomically(path, text.getvalue())
+        write_file(path, text.getvalue(), "table")
 
     def to_html(self, path: str | Path) -> None:
         """Write one self-contained page: the best features by each criterion, agreement, densities of the best.

@@ -8,8 +8,8 @@ from html import escape
 from math import inf, isnan
 from pathlib import Path
 
-from fxdask.errors import StoreExistsError, StoreWriteError
-from fxdask.store.files import check_file_path, write_atomically
+from fxdask.errors import StoreExistsError
+from fxdask.store.files import check_file_path, write_file
 
 __all__ = [
     "Cell",
@@ -108,12 +108,7 @@ def check_report_path(path: Path, generator: str) -> None:
 
 def write_report(path: Path, page: str) -> None:
     """Write the page; readers find either the old page or the new one, never a part."""
-    try:
-        write_atomically(path, page)
-    except OSError as error:
-        raise StoreWriteError(
-            f"no report can be written to {path}: {error.strerror or error}; choose another path"
-        ) from error
+    write_file(path, page, "report")
 
 
 def table(heads: list[str], rows: Sequence[Sequence[str]]) -> str:

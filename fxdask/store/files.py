@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.errors import InvalidInputError
+from fxdask.errors import InvalidInputError, StoreWriteError
 from fxdask.store.paths import files_at, is_local
 
-__all__ = ["array_file", "check_file_path", "copy_objects", "write_atomically"]
+__all__ = ["array_file", "check_file_path", "copy_objects", "write_atomically", "write_file"]
 
 
 def check_file_path(path: str | Path, what: str) -> None:
@@ -42,6 +42,16 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
         raise
+
+
+def write_file(path: Path, content: str | bytes, what: str) -> None:
+    """Write a file atomically; ``what`` it is, such as "report", is named if that fails."""
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        raise StoreWriteError(
+            f"no {what} can be written to {path}: {error.strerror or error}; choose another path"
+        ) from error
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -153,9 +153,16 @@ class ParquetTable:
             raise InvalidInputError(
                 f"{self.url} has no column {_listed(unknown)}; its columns are {_listed(sorted(known), 10)}"
             )
-        repeated = sorted(name for name, count in Counter(chosen).items() if count > 1)
+        repeated = _repeated(column.name for column in self.schema) & set(chosen)
         if repeated:
-            raise InvalidInputError(f"column {_listed(repeated)} is chosen more than once; choose each column once")
+            raise InvalidInputError(
+                f"{self.url} has several columns named {_listed(sorted(repeated))}; write it with a name for each"
+            )
+        repeated = _repeated(chosen)
+        if repeated:
+            raise InvalidInputError(
+                f"column {_listed(sorted(repeated))} is chosen more than once; choose each column once"
+            )
         if not chosen:
             raise InvalidInputError("no columns were chosen; choose at least one")
         return replace(self, chosen=chosen, excluded=frozenset())
@@ -199,6 +206,10 @@ class ParquetTable:
         most = max((rows for file in self.files for rows in file.group_rows), default=0)
         in_arrow = most * sum(np.dtype(column.dtype).itemsize for column in columns if column.dtype is not None)
         return in_arrow + min(max(0, self.group_bytes), in_arrow + len(columns) * MOST_PAGE_HEADERS)
+
+
+def _repeated(names: Iterable[str]) -> set[str]:
+    return {name for name, count in Counter(names).items() if count > 1}
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:
@@ -560,9 +571,19 @@ def _as_numpy(column: Any, dtype: np.dtype, start: int, feature: int, name: str)
 
 
 def arrow_of_frame(frame: Any, columns: Sequence[str]) -> Any:
-    """Columns of a pandas or Polars DataFrame as an Arrow table."""
-    chosen, from_pandas = frame[list(columns)], arrow().Table.from_pandas
-    return chosen.to_arrow() if hasattr(chosen, "to_arrow") else from_pandas(chosen, preserve_index=False)
+    """Columns of a pandas or Polars DataFrame as an Arrow table; refused if Arrow has no type for one."""
+    chosen, pa = frame[list(columns)], arrow()
+    objects = [name for name, kind in getattr(chosen, "schema", {}).items() if str(kind) == "Object"]
+    if objects:  # Polars would copy the addresses of the objects
+        raise InvalidInputError(f"column {_listed(objects)} holds Python objects; convert it to text or to numbers")
+    try:
+        return chosen.to_arrow() if hasattr(chosen, "to_arrow") else pa.Table.from_pandas(chosen, preserve_index=False)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = " ".join(str(error.args[0] if error.args else error).split())
+        raise InvalidInputError(
+            f"column {_listed(list(columns))} has values that no type of Parquet holds ({reason}); "
+            "convert it to text or to numbers"
+        ) from error
 
 
 @retried

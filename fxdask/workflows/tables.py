@@ -83,6 +83,7 @@ def with_label_column(X: Any, y: Any) -> tuple[Any, Any]:
     """X without its column y, and this column as labels, if X is a table and y the name of a column; else X and y."""
     X = opened(X)
     if isinstance(y, str) and (is_frame(X) or is_dask_frame(X)) and y in set(X.columns):
+        _checked_names(X.columns, [y])
         return X[[name for name in X.columns if name != y]], X[y]
     if isinstance(y, str) and (is_frame(X) or is_dask_frame(X)) and is_local(y) and not Path(y).expanduser().exists():
         raise InvalidInputError(
@@ -136,7 +137,7 @@ def _holds_numbers(column: Any) -> bool:
         return False
     try:
         np.asarray(column, dtype=np.float64)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return False
     return len(column) > 0
 
@@ -244,6 +245,9 @@ def _checked_names(known: Iterable[str], wanted: Sequence[str]) -> list[str]:
     unknown = sorted(set(wanted) - set(columns))
     if unknown:
         raise InvalidInputError(f"X has no column {_quoted(unknown)}; its columns are {_quoted(columns)}")
+    repeated = sorted({name for name in wanted if columns.count(name) > 1 or list(wanted).count(name) > 1})
+    if repeated:
+        raise InvalidInputError(f"column {_quoted(repeated)} is there or chosen more than once; name each column once")
     return list(wanted)
 
 

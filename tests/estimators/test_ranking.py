@@ -379,6 +379,13 @@ def test_the_table_of_a_ranking(mixed, tmp_path):
         found.threshold("pearson", 0.05, "holm")
 
 
+@pytest.mark.parametrize("write", ["to_parquet", "to_csv", "to_html"])
+def test_a_failed_write_is_reported_in_one_sentence(mixed, write):
+    X, y = mixed
+    with pytest.raises(StoreWriteError, match="can be written to /proc/x: .*; choose another path"):
+        getattr(fxdask.rank_features(X, y, ["pearson"]), write)("/proc/x")
+
+
 def test_no_other_file_is_replaced_by_a_table(mixed, tmp_path):
     X, y = mixed
     found = fxdask.rank_features(X, y, ["pearson"])

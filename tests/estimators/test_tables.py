@@ -233,3 +233,31 @@ def test_a_table_needs_a_path_of_parquet(tmp_path):
         with pytest.raises(InvalidInputError, match=message) as error:
             fxdask.table(path)
         one_sentence(error)
+
+
+IDS = {
+    "objects": (pl.DataFrame({"a": X[:, 0], "b": X[:, 1]}), pl.Series("id", [object()] * len(X), dtype=pl.Object)),
+    "mixed": (FRAME[["a", "b"]], pd.Series([1, "a"] * (len(X) // 2), name="id")),
+    "complex": (FRAME[["a", "b"]], pd.Series([1j] * len(X), name="id")),
+}
+
+
+@pytest.mark.parametrize("kind", list(IDS))
+def test_ids_that_parquet_cannot_hold_are_refused_by_name(kind, tmp_path):
+    frame, ids = IDS[kind]
+    clf = fit(frame, Y, n_nodes=20)
+    with_ids = frame.with_columns(ids) if kind == "objects" else frame.assign(id=ids)
+    with pytest.raises(InvalidInputError, match="column 'id' h.*convert it to text or to numbers"):
+        fxdask.batch_score(clf, with_ids, tmp_path / "s.parquet", id_columns=["id"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_of_one_name_are_refused(tmp_path):
+    twice = pd.DataFrame(np.c_[X[:, :2], Y], columns=["a", "y", "y"])
+    with pytest.raises(InvalidInputError, match="column 'y' is there or chosen more than once"):
+        fxdask.rank_features(twice, "y", ["pearson"])
+    arrays = [pa.array(X[:, 0]), pa.array(X[:, 1]), pa.array(Y)]
+    pq.write_table(pa.Table.from_arrays(arrays, names=["a", "a", "y"]), tmp_path / "t.parquet")
+    for table in (tmp_path / "t.parquet", fxdask.table(tmp_path / "t.parquet", columns=["y"])):
+        with pytest.raises(InvalidInputError, match="several columns named 'a'|also among the chosen"):
+            fxdask.rank_features(table, "y", ["pearson"])

@@ -41,7 +41,7 @@ def test_every_footer_is_parsed_once(tmp_path, monkeypatch):
     monkeypatch.setattr(pq, "ParquetFile", counted)
     address = open_parquet(write_folder(tmp_path / "x", [20, 20], [5, 7])).address()
     assert given == [False, False]
-    found = np.concatenate([piece for _, piece in column_pieces(address)], axis=1)
+    found = np.concatenate([piece.copy() for _, piece in column_pieces(address)], axis=1)
     assert np.array_equal(found, X.T)
     assert np.array_equal(open_rows(address)(3, 33), X[3:33])
     assert all(given[2:])
@@ -53,5 +53,5 @@ def test_a_file_that_was_written_again_is_parsed_again(tmp_path):
     before = open_parquet(path).address()
     assert np.array_equal(open_rows(before)(0, 40), X)
     write(path, X + 1, group=10)
-    assert np.array_equal(np.concatenate([piece for _, piece in column_pieces(before)], axis=1), (X + 1).T)
+    assert np.array_equal(np.concatenate([piece.copy() for _, piece in column_pieces(before)], axis=1), (X + 1).T)
     assert np.array_equal(open_rows(open_parquet(path).address())(0, 40), X + 1)
