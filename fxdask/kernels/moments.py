@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.order_statistics import row_groups
-from fxdask.kernels.projection import ColumnValues
+from fxdask.kernels.projection import ValuesByClass
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import SPREAD_SOURCES, ZERO, ClassStatistics
 
@@ -92,10 +92,10 @@ def merge_moments(parts: Sequence[Moments]) -> Moments:
     return total
 
 
-def class_moments(values: ColumnValues, scratch: Scratch | None = None) -> Moments:
+def class_moments(values: ValuesByClass, scratch: Scratch | None = None) -> Moments:
     """(column, sample) values, NaN where one is missing -> (class, column) moments."""
     scratch = scratch or Scratch()
-    shape = (len(values.runs), len(values.values))
+    shape = (values.n_classes, values.n_nodes)
     result = _no_moments(shape)
     for k in range(shape[0]):
         count = values.count(k)

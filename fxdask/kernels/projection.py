@@ -14,14 +14,16 @@ from fxdask.kernels.scratch import Scratch
 from fxdask.sizes import TileShape, padded_length
 
 __all__ = [
+    "ClassValues",
     "ColumnValues",
     "DenseNodes",
     "PackedProjection",
+    "ProjectedPart",
+    "ValuesByClass",
     "anchored_products",
     "class_runs",
     "node_rows",
     "pad_rows",
-    "project_tile",
     "row_products",
 ]
 
@@ -39,6 +41,16 @@ class ColumnValues:
 
     values: NDArray[np.float32]
     runs: Sequence[Sequence[slice]]
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.values)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.runs)
 
     def take(self, rows: slice | NDArray[np.intp]) -> ColumnValues:
         """These nodes only."""
@@ -59,6 +71,44 @@ class ColumnValues:
             out[:, start:stop] = values[:, run]
             start = stop
         return out
+
+
+@dataclass(frozen=True)
+class ClassValues:
+    """For each class an array of its (node, sample) values, so that the values of a node are neighbours."""
+
+    arrays: Sequence[NDArray[np.float32]]
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.arrays[0])
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.arrays)
+
+    def take(self, rows: slice | NDArray[np.intp]) -> ClassValues:
+        """These nodes only."""
+        return ClassValues([values[rows] for values in self.arrays])
+
+    def count(self, k: int) -> int:
+        """Number of samples of this class."""
+        return self.arrays[k].shape[1]
+
+    def gather(self, k: int, rows: slice = slice(None), out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """A copy of the (node, sample) values of one class at these nodes, in the order of the samples."""
+        if out is None:
+            return self.arrays[k][rows].copy()
+        out[...] = self.arrays[k][rows]
+        return out
+
+
+ValuesByClass = ColumnValues | ClassValues
+
+ProjectedPart = tuple[slice, slice, NDArray[np.float32]]
+"""Rows, samples of a tile, and their (row, sample) values, which the next part may overwrite."""
 
 
 def class_runs(codes: NDArray[np.integer], n_classes: int) -> tuple[NDArray[np.intp], list[slice]]:
@@ -89,17 +139,6 @@ def node_rows(start: int, stop: int, n_nodes: int, per_tile: int) -> tuple[int, 
     return first, first + tiles[-1].stop, tiles
 
 
-def project_tile(
-    weights: NDArray[np.float32],
-    tiles: Sequence[slice],
-    samples: NDArray[np.float32],
-    values: NDArray[np.float32],
-) -> None:
-    """(row, feature) weights in whole tiles, (sample, feature) one tile of samples -> (row, sample) values."""
-    for rows in tiles:
-        np.matmul(weights[rows], samples.T, out=values[rows])
-
-
 class DenseNodes:
     """(node, feature) weights of consecutive nodes; projects tiles of samples onto them by products of whole tiles.
 
@@ -118,14 +157,17 @@ class DenseNodes:
         first, last, self._tiles = node_rows(first_node, first_node + len(weights), n_nodes, per_tile)
         self.n_rows = last - first
         self.nodes = slice(first_node - first, first_node - first + len(weights))
-        self._weights = weights
+        self._weights, self._scratch = weights, Scratch()
         if len(weights) != self.n_rows:
             self._weights = np.zeros((self.n_rows, weights.shape[1]), np.float32)
             self._weights[self.nodes] = weights
 
-    def __call__(self, samples: NDArray[np.float32], values: NDArray[np.float32]) -> None:
-        """(sample, feature) one tile of preprocessed samples -> (row, sample) values."""
-        project_tile(self._weights, self._tiles, samples, values)
+    def parts(self, samples: NDArray[np.float32]) -> Iterator[ProjectedPart]:
+        """(sample, feature) one tile of preprocessed samples -> rows, samples, (row, sample) values of these."""
+        for rows in self._tiles:
+            values = self._scratch("product", (rows.stop - rows.start, len(samples)))
+            np.matmul(self._weights[rows], samples.T, out=values)
+            yield rows, slice(0, len(samples)), values
 
 
 def anchored_products(

@@ -6,7 +6,7 @@ weights and multiplies; "structured" transforms the samples and never forms the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels import structured
-from fxdask.kernels.projection import DenseNodes
+from fxdask.kernels.projection import DenseNodes, ProjectedPart
 from fxdask.kernels.weights import ROWS_PER_DRAW, SCHEME, weight_block, weight_rows
 from fxdask.sizes import LANES, transform_length
 
@@ -37,8 +37,11 @@ class TileProjector(Protocol):
     def nodes(self) -> slice:
         """The rows among them that are the nodes."""
 
-    def __call__(self, samples: NDArray[np.float32], values: NDArray[np.float32]) -> None:
-        """(sample, feature) one tile of preprocessed samples -> (row, sample) values."""
+    def parts(self, samples: NDArray[np.float32]) -> Iterator[ProjectedPart]:
+        """(sample, feature) one tile of preprocessed samples -> rows, samples, (row, sample) values of these.
+
+        All parts together are the whole tile; each is small enough for the CPU cache.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -175,20 +175,26 @@ def _select_inside(
     """
     n_rows, n_values = values.shape
     kept = np.empty(MOST_INSIDE + 1, np.float32)
+    kept_bits, all_bits = kept.view(np.int32), values.view(np.int32)
     for row in range(n_rows):
         if not few[row]:
             continue
         low, high, n_kept = bounds[0, row], bounds[1, row], 0
         for start in range(0, n_values, VALUES_PER_CHECK):
-            some = values[row, start : start + VALUES_PER_CHECK]
-            inside = np.int32(len(some) < VALUES_PER_CHECK)
-            if not inside:
+            some, bits = values[row, start : start + VALUES_PER_CHECK], all_bits[row, start : start + VALUES_PER_CHECK]
+            n_inside = total = np.int32(0)
+            if len(some) == VALUES_PER_CHECK:
                 for i in range(VALUES_PER_CHECK):
-                    inside = np.int32(inside + ((some[i] >= low) & (some[i] < high)))
-            if inside:
+                    inside = (some[i] >= low) & (some[i] < high)
+                    n_inside = np.int32(n_inside + inside)
+                    total = np.int32(total + (bits[i] if inside else np.int32(0)))
+            if len(some) < VALUES_PER_CHECK or n_inside > 1:
                 for x in some:
                     kept[n_kept] = x  # without a branch, which the processor would often predict wrongly
                     n_kept += (x >= low) & (x < high)
+            else:
+                kept_bits[n_kept] = total  # the sum of one value's bits is this value
+                n_kept += n_inside
         for i in range(1, n_kept):
             x, place = kept[i], i
             while place > 0 and kept[place - 1] > x:

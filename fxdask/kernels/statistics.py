@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.order_statistics import Ordered, SortedRows, row_groups
-from fxdask.kernels.projection import ColumnValues
+from fxdask.kernels.projection import ClassValues, ValuesByClass
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.selected_rows import SELECTED_LENGTHS, SelectedRows
 from fxdask.kernels.streamed_rows import BracketedRows, WholeRows
@@ -34,7 +34,7 @@ __all__ = [
 MAD_TO_SIGMA = 0.6745
 IQR_TO_SIGMA = 1.349
 BYTES_PER_ROW_GROUP = 2**22
-BYTES_PER_SELECTED_GROUP = 2**19  # half of a usual second-level cache
+BYTES_PER_SELECTED_GROUP = 2**20  # about a second-level cache
 
 TOLERANCE_RULE = "8 eps |w| R, R of each class from the median exponent of norms; origin within quartiles"
 """What decides which spreads count as zero: part of a job's identity."""
@@ -100,7 +100,7 @@ def shrunk_spread(spread: NDArray[np.float64], counts: Sequence[int]) -> NDArray
 
 
 def class_statistics(
-    projected: ColumnValues,
+    projected: ValuesByClass,
     tolerance: NDArray[np.float64],
     location: str = "interquartile_mean",
     spread: str = "mad",
@@ -111,8 +111,8 @@ def class_statistics(
 
     If ``ascending`` is given, the (node, sample) values are written to it, sorted within each class.
     """
-    last = np.cumsum([projected.count(k) for k in range(len(projected.runs))]).tolist()
-    result = ClassStatistics.empty(len(projected.runs), len(projected.values))
+    last = np.cumsum([projected.count(k) for k in range(projected.n_classes)]).tolist()
+    result = ClassStatistics.empty(projected.n_classes, projected.n_nodes)
     for k, rows, ordered in sorted_classes(projected, scratch or Scratch()):
         result.measure(k, rows, ordered, tolerance[k, rows], (location, spread))
         if ascending is not None:
@@ -121,20 +121,21 @@ def class_statistics(
 
 
 def selected_statistics(
-    projected: ColumnValues, tolerance: NDArray[np.float64], location: str, spread: str, scratch: Scratch
+    projected: ClassValues, tolerance: NDArray[np.float64], location: str, spread: str, scratch: Scratch
 ) -> ClassStatistics:
     """The same as :func:`class_statistics`, to the last bit, but values are selected in compiled code, not sorted.
 
     This takes a third of the time, but numba needs memory.
     """
-    result = ClassStatistics.empty(len(projected.runs), len(projected.values))
-    for k in range(len(projected.runs)):
+    result = ClassStatistics.empty(projected.n_classes, projected.n_nodes)
+    for k in range(projected.n_classes):
         if projected.count(k) not in SELECTED_LENGTHS:
             for _, rows, ordered in sorted_classes(projected, scratch, classes=[k]):
                 result.measure(k, rows, ordered, tolerance[k, rows], (location, spread))
             continue
-        for rows, values in _groups_of_class(projected, k, scratch, BYTES_PER_SELECTED_GROUP):
-            result.measure(k, rows, SelectedRows(values, scratch), tolerance[k, rows], (location, spread))
+        for rows in row_groups(projected.n_nodes, projected.count(k), BYTES_PER_SELECTED_GROUP):
+            values = SelectedRows(projected.arrays[k][rows], scratch)
+            result.measure(k, rows, values, tolerance[k, rows], (location, spread))
     return result
 
 
@@ -153,25 +154,18 @@ def bracketed_statistics(
 
 
 def sorted_classes(
-    projected: ColumnValues,
+    projected: ValuesByClass,
     scratch: Scratch,
     bytes_at_a_time: int = BYTES_PER_ROW_GROUP,
     classes: Iterable[int] | None = None,
 ) -> Iterator[tuple[int, slice, SortedRows]]:
     """(node, column) values -> class, rows, sorted values; few rows at a time, so that they stay in the CPU cache."""
-    for k in range(len(projected.runs)) if classes is None else classes:
-        for rows, values in _groups_of_class(projected, k, scratch, bytes_at_a_time):
+    for k in range(projected.n_classes) if classes is None else classes:
+        count = projected.count(k)
+        for rows in row_groups(projected.n_nodes, count, bytes_at_a_time) if count else ():
+            values = projected.gather(k, rows, scratch("class values", (rows.stop - rows.start, count)))
             values.sort(axis=1)
             yield k, rows, SortedRows(values)
-
-
-def _groups_of_class(
-    projected: ColumnValues, k: int, scratch: Scratch, bytes_at_a_time: int
-) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    """Some rows, and copies of their values of this class, which the next ones overwrite."""
-    count = projected.count(k)
-    for rows in row_groups(len(projected.values), count, bytes_at_a_time) if count else ():
-        yield rows, projected.gather(k, rows, scratch("class values", (rows.stop - rows.start, count)))
 
 
 def _median(ordered: Ordered) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.hadamard import fill_columns, transform_three_times
+from fxdask.kernels.projection import ProjectedPart
 from fxdask.sizes import columns_per_transform, transform_length
 
 __all__ = ["SCHEME", "StructuredNodes", "structured_rows"]
@@ -62,8 +63,8 @@ class StructuredNodes:
         self._length, self.n_rows = length, len(nodes)
         self.nodes = slice(None)
 
-    def __call__(self, samples: NDArray[np.float32], values: NDArray[np.float32]) -> None:
-        """(sample, feature) preprocessed samples -> (node, sample) values."""
+    def parts(self, samples: NDArray[np.float32]) -> Iterator[ProjectedPart]:
+        """(sample, feature) preprocessed samples -> nodes, samples, (node, sample) values of these."""
         per_transform = columns_per_transform(self._length)
         for start in range(0, len(samples), per_transform):
             some = samples[start : start + per_transform]
@@ -71,7 +72,7 @@ class StructuredNodes:
             for factors, where, wanted in self._blocks:
                 fill_columns(some, factors.third, rows)
                 transform_three_times(rows, factors.second, factors.first)
-                values[where, start : start + len(some)] = rows[wanted]
+                yield where, slice(start, start + len(some)), rows[wanted]
 
 
 def structured_rows(seed: int, nodes: Sequence[int] | NDArray[np.integer], n_features: int) -> NDArray[np.float32]:

@@ -21,6 +21,7 @@ from fxdask.store.retry import reading, retried, writing
 __all__ = ["ArrayStore"]
 
 LABELS_PER_CHUNK = 2**22
+BYTES_PER_CHUNK = 2**22  # of an array that is written whole
 
 
 class ArrayStore:
@@ -150,4 +151,6 @@ def _chunk_length(spec: ArraySpec, values: NDArray) -> int:
     """The length of a chunk of an array that is written whole."""
     if spec.chunked == "sample" and values.ndim == 1:
         return LABELS_PER_CHUNK
-    return rows_per_read(values.shape[1]) if spec.chunked == "probe" else 1
+    if spec.chunked == "probe":
+        return rows_per_read(values.shape[1])
+    return max(1, BYTES_PER_CHUNK // max(1, values[:1].nbytes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -33,7 +34,9 @@ def model_card(header: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+@cache
 def _versions() -> dict[str, str]:
+    """Looked up once, because the metadata of packages are parsed again for every question."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         with suppress(PackageNotFoundError):

@@ -7,7 +7,7 @@ values of a few samples, from which brackets of the order statistics are estimat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.projection import ColumnValues
+from fxdask.kernels.projection import ClassValues, ColumnValues
 from fxdask.kernels.projections import PROJECTIONS, NodeRange, NodeWeights, TileProjector
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import node_tolerance
@@ -44,7 +44,7 @@ class Columns(Protocol):
     def bounds(self, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         """(row,) upper bound of the absolute values of these columns."""
 
-    def all_values(self) -> ColumnValues:
+    def all_values(self) -> ClassValues:
         """(column, sample) values of all samples; the next call overwrites them."""
 
     def probed(self, rows: NDArray[np.intp]) -> ColumnValues:
@@ -73,19 +73,35 @@ class BlockProduct:
         for chunk in _filled(tiles, n_samples, values, self.projector):
             yield ColumnValues(chunk.values[self.projector.nodes], chunk.runs)
 
+    def by_class(self, tiles: Iterable[SampleTile], class_counts: Sequence[int]) -> ClassValues:
+        """(node, sample) values of all samples, which the next call overwrites."""
+        n_rows = self.projector.n_rows
+        arrays = [self.scratch(f"values of class {k}", (n_rows, count)) for k, count in enumerate(class_counts)]
+        filled = [0] * len(arrays)
+        for tile in tiles:
+            for rows, columns, values in self.projector.parts(tile.preprocessed):
+                for k, run in enumerate(tile.runs):
+                    first, last = max(run.start, columns.start), min(run.stop, columns.stop)
+                    if first < last:
+                        place = slice(filled[k] + first - run.start, filled[k] + last - run.start)
+                        arrays[k][rows, place] = values[:, first - columns.start : last - columns.start]
+            filled = [done + run.stop - run.start for done, run in zip(filled, tile.runs, strict=True)]
+        return ClassValues([array[self.projector.nodes] for array in arrays])
+
 
 def _filled(
     tiles: Iterable[SampleTile],
     n_samples: int,
     values: NDArray[np.float32],
-    project: TileProjector,
+    projector: TileProjector,
 ) -> Iterator[ColumnValues]:
     """(column, sample) array, filled tile by tile and yielded whenever it is full and after the last tile."""
     runs: list[list[slice]] = []
     column = done = 0
     for tile in tiles:
         width = len(tile.preprocessed)
-        project(tile.preprocessed, values[:, column : column + width])
+        for rows, columns, part in projector.parts(tile.preprocessed):
+            values[rows, column + columns.start : column + columns.stop] = part
         runs = runs or [[] for _ in tile.runs]
         for of_class, run in zip(runs, tile.runs, strict=True):
             if run.stop > run.start:
@@ -185,10 +201,9 @@ class ProjectedNodes:
         """(row,) largest possible sum of absolute products, with 1 % added for rounding."""
         return 1.01 * self._nodes.absolute_sums(rows) * self._job.preprocessing.largest
 
-    def all_values(self) -> ColumnValues:
+    def all_values(self) -> ClassValues:
         """(node, sample) values of all samples; the next call overwrites them."""
-        (values,) = self.product(self._scratch).chunks(self._tiles.kept(), self._job.plan.n_samples)
-        return values
+        return self.product(self._scratch).by_class(self._tiles.kept(), self._job.plan.class_counts)
 
     def product(self, scratch: Scratch) -> BlockProduct:
         """Projections of any tiles onto all nodes of the block."""

@@ -11,7 +11,7 @@ from fxdask.kernels.criteria.base import Measurements, Need
 from fxdask.kernels.criteria.table import CRITERIA
 from fxdask.kernels.moments import Moments, class_moments, merge_moments
 from fxdask.kernels.order_statistics import row_groups
-from fxdask.kernels.projection import ColumnValues
+from fxdask.kernels.projection import ClassValues
 from fxdask.kernels.sorted_columns import SortedColumns
 from fxdask.kernels.statistics import ClassStatistics, class_statistics, selected_statistics, shrunk_spread
 from fxdask.sizes import BYTES_PER_SORTED_GROUP, row_ranges
@@ -59,13 +59,13 @@ def measure_block(
 
 def _scored_by_groups(
     job: FitJob,
-    values: ColumnValues,
+    values: ClassValues,
     tolerance: NDArray[np.float64],
     first: int,
     ascending: NDArray[np.float32] | None,
 ) -> MeasuredBlock:
     """Few columns at a time, so that their sorted values need little memory: each column is sorted once."""
-    n_columns, n_samples = len(values.values), job.plan.n_samples
+    n_columns, n_samples = values.n_nodes, job.plan.n_samples
     statistics = ClassStatistics.empty(job.plan.n_classes, n_columns)
     scores = np.empty((job.plan.n_classes, n_columns))
     scratch = job_cache(job).scratch

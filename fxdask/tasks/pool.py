@@ -91,19 +91,10 @@ def measure_candidates(job: PoolJob, samples: Source, index: int) -> PoolPart:
 
 def _class_values(
     job: PoolJob, tiles: Iterable[SampleTile], weights: NDArray[np.float32], first: int
-) -> list[NDArray[np.float32]]:
+) -> Sequence[NDArray[np.float32]]:
     """(candidate, feature) weights, position of the first one -> for each class its (candidate, sample) values."""
-    plan = job.fit.plan
     nodes = DenseNodes(weights, first, job.plan.n_candidates, POOL_TILE_NODES)
-    product = BlockProduct(nodes, job_cache(job.fit).scratch)
-    values = [np.empty((len(weights), count), np.float32) for count in plan.class_counts]
-    filled = [0] * len(values)
-    for chunk in product.chunks(tiles, plan.n_samples, plan.samples_per_chunk or None):
-        for k, of_class in enumerate(values):
-            stop = filled[k] + chunk.count(k)
-            chunk.gather(k, out=of_class[:, filled[k] : stop])
-            filled[k] = stop
-    return values
+    return BlockProduct(nodes, job_cache(job.fit).scratch).by_class(tiles, job.fit.plan.class_counts).arrays
 
 
 @one_blas_thread()

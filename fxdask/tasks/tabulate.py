@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fxdask.kernels.density.bandwidth import bandwidth_floor, bandwidths_of_counts
 from fxdask.kernels.density.summed import SummedDensity, ValueSums
-from fxdask.kernels.projection import ColumnValues, PackedProjection, class_runs
+from fxdask.kernels.projection import ClassValues, ColumnValues, PackedProjection, class_runs
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import SPREAD_SOURCES, ClassStatistics
 from fxdask.sizes import packed_tile, row_ranges, rows_per_read
@@ -114,7 +114,7 @@ class SelectedColumns:
         weights = np.abs(self._job.weights[self._nodes[rows]].astype(np.float64))
         return 1.01 * weights.sum(axis=1) * self._job.fit.preprocessing.largest
 
-    def all_values(self) -> ColumnValues:
+    def all_values(self) -> ClassValues:
         """Not for very many samples."""
         raise NotImplementedError
 

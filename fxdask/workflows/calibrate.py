@@ -15,7 +15,7 @@ from dask.system import CPU_COUNT
 
 from fxdask.execution.compute import compute
 from fxdask.execution.scan import scan_samples
-from fxdask.kernels.projection import project_tile
+from fxdask.kernels.projection import DenseNodes
 from fxdask.kernels.weights import weight_block
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.planning.fit_prediction import predict_fit
@@ -83,17 +83,14 @@ def _rates(plan: FitPlan, settings: FitSettings, few: TrainingData, reading: flo
     at_once = min(threads, -(-samples.n_samples // job.plan.samples_per_read))
     scanning = (time.perf_counter() - started) * at_once / samples.n_bytes
     weights = weight_block(0, 0, tile.nodes, plan.n_features)
-    rows, values = (
-        np.ones((tile.samples, plan.n_features), np.float32),
-        np.empty((tile.nodes, tile.samples), np.float32),
-    )
-    product = _seconds(lambda: project_tile(weights, [slice(None)], rows, values.copy()), threads)
+    rows, nodes = np.ones((tile.samples, plan.n_features), np.float32), DenseNodes(weights, 0, tile.nodes, tile.nodes)
+    product = _seconds(lambda: list(nodes.parts(rows)), threads)
     drawing = _seconds(lambda: weight_block(0, 0, tile.nodes, plan.n_features), threads)
     fit = delayed(fit_block, pure=False)
     indices = range(job.plan.n_blocks)
     blocks = _lowest(lambda: compute([fit(job, samples.handle, None, index) for index in indices], local=True))
     rates = Rates(
-        product=product / (values.size * plan.n_features),
+        product=product / (tile.nodes * tile.samples * plan.n_features),
         weight=drawing / weights.size,
         sorting=0.0,
         reading=reading,

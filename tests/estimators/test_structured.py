@@ -206,13 +206,13 @@ def many():
 def test_a_streamed_fit_transforms_each_sample_once_in_a_pass(many, megabytes, monkeypatch):
     X, y, whole = many
     transformed = []
-    transform = StructuredNodes.__call__
+    transform = StructuredNodes.parts
 
-    def counted(nodes, samples, values):
+    def counted(nodes, samples):
         transformed.append(len(samples) * len(nodes._blocks))
-        transform(nodes, samples, values)
+        return transform(nodes, samples)
 
-    monkeypatch.setattr(StructuredNodes, "__call__", counted)
+    monkeypatch.setattr(StructuredNodes, "parts", counted)
     with dask.config.set(num_workers=1):
         # The memory of numba counts once, whether an earlier test has loaded it or not.
         limit = int((resident_bytes() + megabytes * 2**20) / 0.6)

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 from fxdask.kernels.preprocessing import origin_quartiles, preprocessing_from, summarize
 from fxdask.kernels.projection import (
     ColumnValues,
+    DenseNodes,
     PackedProjection,
     class_runs,
     node_rows,
-    project_tile,
     row_products,
 )
 from fxdask.kernels.scratch import Scratch
@@ -19,22 +19,20 @@ TILE = TileShape(16, 32)
 
 def project(W, X, codes, n_classes, n_nodes, first_node=0, tile=TILE):
     """(node, sample) products of a range of nodes with all samples, ordered by class."""
-    first, last, tiles = node_rows(first_node, first_node + len(W), n_nodes, tile.nodes)
-    weights = np.zeros((last - first, W.shape[1]), np.float32)
-    own = slice(first_node - first, first_node - first + len(W))
-    weights[own] = W
+    nodes = DenseNodes(W, first_node, n_nodes, tile.nodes)
     values, runs = [], [[] for _ in range(n_classes)]
     for start in range(0, len(X), tile.samples):
         rows = X[start : start + tile.samples]
         order, of_tile = class_runs(codes[start : start + tile.samples], n_classes)
         padded = np.zeros((padded_length(len(rows)), X.shape[1]), np.float32)
         padded[: len(rows)] = rows[order]
-        product = np.empty((len(weights), len(padded)), np.float32)
-        project_tile(weights, tiles, padded, product)
+        product = np.empty((nodes.n_rows, len(padded)), np.float32)
+        for part_rows, columns, part in nodes.parts(padded):
+            product[part_rows, columns] = part
         values.append(product)
         for of_class, run in zip(runs, of_tile, strict=True):
             of_class.append(slice(start + run.start, start + run.stop))
-    projected = ColumnValues(np.concatenate(values, axis=1)[own], runs)
+    projected = ColumnValues(np.concatenate(values, axis=1)[nodes.nodes], runs)
     return np.concatenate([projected.gather(k) for k in range(n_classes)], axis=1)
 
 

@@ -15,7 +15,8 @@ def projected(samples, nodes, seed=0):
     samples = np.ascontiguousarray(samples, np.float32)
     nodes_of = StructuredNodes(seed, nodes, samples.shape[1])
     values = np.empty((nodes_of.n_rows, len(samples)), np.float32)
-    nodes_of(samples, values)
+    for rows, columns, part in nodes_of.parts(samples):
+        values[rows, columns] = part
     return values
 
 

@@ -93,7 +93,7 @@ def test_values_of_each_class_equal_those_of_numpy(shape, dtype):
     example = Example(**shape, dtype=dtype)
     columns = example.columns()
     values = columns.all_values()
-    assert columns.n_columns == example.block.n_nodes == len(values.values)
+    assert columns.n_columns == example.block.n_nodes == values.n_nodes
     for k in range(example.n_classes):
         assert values.count(k) == (example.codes == k).sum()
         np.testing.assert_allclose(values.gather(k), example.expected(k), atol=2e-4)
@@ -102,7 +102,7 @@ def test_values_of_each_class_equal_those_of_numpy(shape, dtype):
 @given(shape=SHAPES)
 def test_class_runs_are_disjoint_and_cover_all_samples(shape):
     example = Example(**shape)
-    values = example.columns().all_values()
+    (values,) = example.columns().chunks(np.arange(example.block.n_nodes))
     positions = [position for runs in values.runs for run in runs for position in range(run.start, run.stop)]
     assert len(set(positions)) == len(positions) == len(example.X)
     padding = np.setdiff1d(np.arange(values.values.shape[1]), positions)
@@ -145,7 +145,8 @@ def test_no_value_exceeds_its_bound(shape):
     columns = example.columns()
     rows = np.arange(columns.n_columns)
     bounds = columns.bounds(rows)
-    assert (np.abs(columns.all_values().values).max(axis=1) <= bounds).all()
+    largest_values = [np.abs(values).max(axis=1, initial=0) for values in columns.all_values().arrays]
+    assert (np.max(largest_values, axis=0) <= bounds).all()
     largest = np.abs(example.preprocessed()).max()
     np.testing.assert_allclose(bounds, 1.01 * largest * np.abs(example.weights()).sum(axis=1), rtol=1e-4)
     assert np.array_equal(columns.bounds(rows[::3]), bounds[::3])
@@ -172,8 +173,8 @@ def test_a_file_gives_the_same_bits_as_an_array_and_counts_its_bytes(tmp_path):
     shape = {"seed": 1, "n_samples": 900, "n_classes": 3, "normalize": None, "index": 1}
     example = Example(**shape)
     np.save(tmp_path / "X.npy", example.X)
-    in_memory = example.columns().all_values().values.copy()
+    in_memory = [values.tobytes() for values in example.columns().all_values().arrays]
     assert example.counters.bytes_read == 0
     from_file = example.columns(NpyAddress(str(tmp_path / "X.npy"))).all_values()
-    assert from_file.values.tobytes() == in_memory.tobytes()
+    assert [values.tobytes() for values in from_file.arrays] == in_memory
     assert example.counters.bytes_read == example.X.nbytes
