@@ -15,6 +15,7 @@ __all__ = ["fill_columns", "transform_three_times"]
 FLOATS_PER_CHUNK = 2**17  # half of a usual second-level cache
 WITH_FACTORS = 3  # the code of a pass over four rows that transforms, multiplies and transforms again
 SHORTEST = 32
+FLOATS_PER_LINE = 16  # of the CPU cache
 
 
 class _Passes(NamedTuple):
@@ -80,14 +81,18 @@ def _passes(listed: list[tuple[int, int]]) -> _Passes:
 
 def _fill(samples: NDArray[np.float32], factors: NDArray[np.float32], rows: NDArray[np.float32]) -> None:
     n_features = samples.shape[1]
-    # One cache line of each sample at a time, because neighbours in a column may be megabytes apart.
-    for first in range(0, n_features, 16):
-        last = min(first + 16, n_features)
-        some_factors = factors[first:last]
+    n_whole = n_features // FLOATS_PER_LINE * FLOATS_PER_LINE
+    # One cache line of each sample at a time, because neighbours in a column may be megabytes apart. The compiler
+    # unrolls a loop of known length, which then takes less than half of the time.
+    for first in range(0, n_whole, FLOATS_PER_LINE):
+        some_factors = factors[first : first + FLOATS_PER_LINE]
         for sample in range(len(samples)):
-            values = samples[sample, first:last]
-            for feature in range(last - first):
+            values = samples[sample, first : first + FLOATS_PER_LINE]
+            for feature in range(FLOATS_PER_LINE):
                 rows[first + feature, sample] = some_factors[feature] * values[feature]
+    for feature in range(n_whole, n_features):
+        for sample in range(len(samples)):
+            rows[feature, sample] = factors[feature] * samples[sample, feature]
     rows[n_features:] = 0
 
 

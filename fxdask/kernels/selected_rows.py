@@ -194,7 +194,7 @@ def _select_inside(
                     n_kept += (x >= low) & (x < high)
             else:
                 kept_bits[n_kept] = total  # the sum of one value's bits is this value
-                n_kept += n_inside
+                n_kept += int(n_inside)
         for i in range(1, n_kept):
             x, place = kept[i], i
             while place > 0 and kept[place - 1] > x:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.order_statistics import SortedRows
-from fxdask.kernels.projection import ColumnValues
+from fxdask.kernels.projection import ColumnValues, ValuesByClass
 from fxdask.kernels.radix_sort import sort_rows
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.statistics import LOCATIONS, ZERO, ClassStatistics, sorted_classes, spread_with_fallback
@@ -61,11 +61,11 @@ def sort_in_place(values: ColumnValues, indices: NDArray[np.integer], scratch: S
     return SortedColumns.of(values.values, [values.count(k) for k in range(len(values.runs))], indices)
 
 
-def sort_columns(values: ColumnValues, indices: NDArray[np.integer], scratch: Scratch | None = None) -> SortedColumns:
+def sort_columns(values: ValuesByClass, indices: NDArray[np.integer], scratch: Scratch | None = None) -> SortedColumns:
     """(column, sample) values, (column,) numbers of the columns -> the values ascending within each class."""
-    class_counts = [values.count(k) for k in range(len(values.runs))]
+    class_counts = [values.count(k) for k in range(values.n_classes)]
     last = np.cumsum(class_counts).tolist()
-    ascending = np.empty((len(values.values), last[-1]), np.float32)
+    ascending = np.empty((values.n_nodes, last[-1]), np.float32)
     for k, rows, ordered in sorted_classes(values, scratch or Scratch()):
         ascending[rows, last[k] - ordered.count : last[k]] = ordered.values
     return SortedColumns.of(ascending, class_counts, indices)

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import zarr
 import zarr.errors
 from zarr.abc.buffer import Buffer
-from zarr.storage import MemoryStore
+from zarr.storage import LocalStore, MemoryStore, StorePath
 
-__all__ = ["run"]
+__all__ = ["exists", "run"]
 
 T = TypeVar("T")
 
@@ -34,6 +34,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         work.close()  # Python would warn of a coroutine that never ran
         raise
     return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+
+def exists(path: StorePath) -> bool:
+    """Whether there is a file or an object; a local file is looked at without a visit to the event loop."""
+    if isinstance(path.store, LocalStore):
+        return (path.store.root / path.path).exists()
+    return bool(run(path.exists()))
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

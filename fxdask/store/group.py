@@ -23,7 +23,7 @@ from fxdask.errors import (
     StoreWriteError,
 )
 from fxdask.sizes import format_bytes
-from fxdask.store.asynchronous import run
+from fxdask.store.asynchronous import exists, run
 from fxdask.store.card import CARD, model_card
 from fxdask.store.damage import check_count, damaged
 from fxdask.store.layout import EARLIER_MANIFEST, FORMAT, MANIFEST, READABLE_FORMATS
@@ -166,7 +166,7 @@ def stored_array(group: zarr.Group, url: str, name: str) -> zarr.Array:
 @retried
 def has_chunk(array: zarr.Array, index: tuple[int, ...]) -> bool:
     """Whether the file of a chunk exists; Zarr reads a missing chunk as zeros."""
-    return run((array.store_path / array.metadata.encode_chunk_key(index)).exists())
+    return exists(array.store_path / array.metadata.encode_chunk_key(index))
 
 
 @retried
@@ -189,11 +189,18 @@ def count_files(array: zarr.Array) -> int:
     return run(count())
 
 
-def write_together(parts: Sequence[tuple[zarr.Array, tuple[slice, ...], NDArray]]) -> None:
-    """Write (array, selection, values) concurrently, because a write mostly waits for storage."""
+Part = tuple[zarr.Array, tuple[slice, ...], NDArray]
+"""An array, a selection of it and the values to write there."""
+
+
+def write_together(parts: Sequence[Part], last: Part | None = None) -> None:
+    """Write all parts concurrently, because a write mostly waits for storage; then the last one, such as a mark."""
 
     async def write_all() -> None:
         await asyncio.gather(*(array.async_array.setitem(selection, values) for array, selection, values in parts))
+        if last is not None:
+            array, selection, values = last
+            await array.async_array.setitem(selection, values)
 
     run(write_all())
 
@@ -217,7 +224,7 @@ def check_writable(group: zarr.Group, url: str, header: Mapping[str, Any]) -> No
 
 def has_metadata(group: zarr.Group, name: str) -> bool:
     """Whether the metadata of an array exist now; with an empty name, those of the group."""
-    return bool(run((group.store_path / name / "zarr.json").exists()))
+    return exists(group.store_path / name / "zarr.json")
 
 
 def begin_group(url: str, kind: str, names: Iterable[str]) -> zarr.Group:

@@ -22,7 +22,7 @@ from zarr.abc.store import RangeByteRequest
 from zarr.buffer import default_buffer_prototype
 from zarr.storage import FsspecStore
 
-from fxdask.store.asynchronous import run
+from fxdask.store.asynchronous import exists, run
 from fxdask.store.damage import damaged
 from fxdask.store.layout import (
     EARLIER_MANIFEST,
@@ -161,7 +161,7 @@ def write_manifest(group: zarr.Group) -> None:
 
 def has_manifest(group: zarr.Group) -> bool:
     """Whether the manifest exists; it is written after everything else."""
-    return bool(run(group.store.exists(_key(group, _chunk(group)))))
+    return exists(group.store_path / _chunk(group))
 
 
 def _length_of_manifest(names: list[str]) -> int:

@@ -96,9 +96,9 @@ class ModelStore(ArrayStore):
                 [
                     (self.array(name), _along(SPECS[name], "node", block.start, block.stop), values)
                     for name, values in arrays.items()
-                ]
+                ],
+                last=(self.array("blocks_done"), (slice(block.index, block.index + 1),), np.array([self.mark])),
             )
-            self.array("blocks_done")[block.index] = self.mark
 
     def is_done(self, block: NodeBlock) -> bool:
         """Whether the block is marked and its chunks are intact.

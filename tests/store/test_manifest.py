@@ -14,6 +14,7 @@ from processes import run_python
 import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import FxdaskError, StoreFormatError, StoreUnfinishedError
+from fxdask.store import arrays
 from fxdask.store.verify import verify_store
 
 RNG = np.random.default_rng(0)
@@ -25,9 +26,12 @@ Y = np.arange(80) % 2
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     store = tmp_path_factory.mktemp("whole") / "model.zarr"
-    return FisherNetworkClassifier(
+    clf = FisherNetworkClassifier(
         120, 3, store=store, nodes_per_block=40, keep_projections="all", keep_weights=True, normalize="feature"
-    ).fit(X, Y)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "BYTES_PER_CHUNK", 1)  # one chunk for each selected node
+        return clf.fit(X, Y)
 
 
 @pytest.fixture

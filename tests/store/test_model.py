@@ -18,6 +18,7 @@ from fxdask import FisherNetworkClassifier
 from fxdask.errors import StoreWriteError
 from fxdask.kernels import projections
 from fxdask.kernels.combination.table import COMBINATIONS
+from fxdask.store import arrays
 from fxdask.store.layout import BLOCK_ARRAYS, MANIFEST, MODEL_ARRAYS
 from fxdask.store.model import ModelStore
 
@@ -73,10 +74,15 @@ def test_the_content_of_a_finished_store(fitted, two_blobs, tmp_path):
     assert header["finished"]
 
 
-def test_selected_projections_have_one_chunk_per_node(fitted, tmp_path):
+def test_selected_projections_have_chunks_of_whole_nodes(fitted, tmp_path, monkeypatch):
+    n_nodes = len(fitted.network_.nodes)
     array = zarr.open_group(tmp_path / "model.zarr", mode="r")["selected/projections"]
-    assert array.chunks == (1, 240)
-    assert array.shape == (len(fitted.network_.nodes), 240)
+    assert array.shape == array.chunks == (n_nodes, 240)
+    monkeypatch.setattr(arrays, "BYTES_PER_CHUNK", 3 * 4 * 240)
+    store = ModelStore.open(tmp_path / "model.zarr", "r+")
+    assert arrays._chunk_length(store.specs["selected/projections"], array[...]) == 3
+    monkeypatch.setattr(arrays, "BYTES_PER_CHUNK", 1)
+    assert arrays._chunk_length(store.specs["selected/projections"], array[...]) == 1
 
 
 @pytest.mark.parametrize("normalize", [None, "sample", "feature"])
