@@ -79,7 +79,7 @@ def test_selected_projections_have_chunks_of_whole_nodes(fitted, tmp_path, monke
     array = zarr.open_group(tmp_path / "model.zarr", mode="r")["selected/projections"]
     assert array.shape == array.chunks == (n_nodes, 240)
     monkeypatch.setattr(arrays, "BYTES_PER_CHUNK", 3 * 4 * 240)
-    store = ModelStore.open(tmp_path / "model.zarr", "r+")
+    store = ModelStore.open(str(tmp_path / "model.zarr"))
     assert arrays._chunk_length(store.specs["selected/projections"], array[...]) == 3
     monkeypatch.setattr(arrays, "BYTES_PER_CHUNK", 1)
     assert arrays._chunk_length(store.specs["selected/projections"], array[...]) == 1
