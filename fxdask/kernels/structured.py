@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +37,13 @@ class _Factors:
     second: NDArray[np.float32]
     third: NDArray[np.float32]
 
-    @classmethod
-    def drawn(cls, seed: int, block: int, length: int) -> _Factors:
-        bits = length.bit_length() - 1
-        first, second, third = (_signs(seed, block, i, length) for i in (1, 2, 3))
-        return cls(first * np.float32(2.0 ** -(bits // 2)), second * np.float32(2.0 ** (bits // 2 - bits)), third)
+
+@lru_cache(maxsize=2)  # single rows of a block are made a few at a time
+def _drawn(seed: int, block: int, length: int) -> _Factors:
+    """The factors of a block of this length."""
+    bits = length.bit_length() - 1
+    first, second, third = (_signs(seed, block, i, length) for i in (1, 2, 3))
+    return _Factors(first * np.float32(2.0 ** -(bits // 2)), second * np.float32(2.0 ** (bits // 2 - bits)), third)
 
 
 def _signs(seed: int, block: int, which: int, length: int) -> NDArray[np.float32]:
@@ -56,7 +59,7 @@ class StructuredNodes:
     def __init__(self, seed: int, nodes: Sequence[int] | NDArray[np.integer], n_features: int) -> None:
         nodes, length = np.asarray(nodes, np.int64), transform_length(n_features)
         self._blocks = [
-            (_Factors.drawn(seed, block, length), where, _as_slice(nodes[where] % length))
+            (_drawn(seed, block, length), where, _as_slice(nodes[where] % length))
             for block, where in _by_block(nodes, length)
         ]
         self._buffer = np.empty(length * columns_per_transform(length), np.float32)
@@ -81,7 +84,7 @@ def structured_rows(seed: int, nodes: Sequence[int] | NDArray[np.integer], n_fea
     order = np.argsort(nodes, kind="stable")
     weights = np.empty((len(nodes), n_features), np.float32)
     for block, where in _by_block(nodes[order], length):
-        factors = _Factors.drawn(seed, block, length)
+        factors = _drawn(seed, block, length)
         wanted = order[where]
         for start in range(0, len(wanted), columns_per_transform(length)):
             some = wanted[start : start + columns_per_transform(length)]

@@ -155,6 +155,8 @@ class FitPlan(FitSize):
     resources: Resources | None = None
     prediction: Prediction | None = None
     """What the fit takes, if it was measured how quick this machine is."""
+    selects: bool | None = None
+    """Whether values are selected, for a plan that measures how long another one takes; None: as its size asks for."""
     tile: TileShape = field(init=False)
 
     def __post_init__(self) -> None:
@@ -195,6 +197,8 @@ class FitPlan(FitSize):
     @property
     def selects_values(self) -> bool:
         """Whether order statistics are selected by compiled code: of many values, if there is memory for numba too."""
+        if self.selects is not None:
+            return self.selects
         if self.is_streamed or self.n_nodes * self.n_samples < FEWEST_VALUES_TO_COMPILE:
             return False
         if self.resources is None:

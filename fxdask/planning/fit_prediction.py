@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fxdask.planning.fit_plan import FitPlan
-from fxdask.planning.prediction import SECONDS_PER_TASK, Prediction, Rates
+from fxdask.planning.prediction import SECONDS_PER_BLOCK, SECONDS_PER_TASK, Prediction, Rates
 
 __all__ = ["predict_fit"]
 
@@ -25,7 +25,8 @@ def predict_fit(plan: FitPlan, rates: Rates) -> Prediction:
         "reading": plan.bytes_read * rates.reading,
     }
     drawing = plan.n_nodes * plan.n_features * rates.weight
-    per_block = (sum(of_blocks.values()) + drawing) / n_blocks
+    on_workers = plan.resources is not None and not plan.resources.with_caller
+    per_block = (sum(of_blocks.values()) + drawing) / n_blocks + (SECONDS_PER_BLOCK if on_workers else 0.0)
     n_ranges = -(-plan.n_samples // plan.samples_per_read)
     n_tasks = round(n_blocks * (1 + MERGES_PER_BLOCK)) + (PASSES_BEFORE_BLOCKS + 1) * n_ranges
     rounds = -(-n_blocks // threads)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["MESSAGES_PER_TASK", "SECONDS_PER_TASK", "Prediction", "Rates"]
+__all__ = ["MESSAGES_PER_TASK", "SECONDS_PER_BLOCK", "SECONDS_PER_TASK", "Prediction", "Rates"]
 
 SECONDS_PER_TASK = 0.001
 """Time of Dask's scheduler for one task, at least."""
+SECONDS_PER_BLOCK = 0.015
+"""Time of a worker for one block besides its work: it receives the task, writes the results and answers."""
 MESSAGES_PER_TASK = 3
 """To the worker, back to the scheduler, and on to the caller."""
 

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import median
 
 import dask
 import numpy as np
@@ -65,7 +66,7 @@ def _few_samples(data: TrainingData) -> tuple[TrainingData, float]:
         rows = np.ascontiguousarray(read_range(samples.handle, 0, n_rows))
     reading = time.perf_counter() - started
     if not isinstance(samples.handle, (np.ndarray, DaskArray)):
-        reading = min(reading, _lowest(lambda: read_range(samples.handle, 0, n_rows)))
+        reading = min(reading, _middle(lambda: read_range(samples.handle, 0, n_rows)))
     # The first rows may all be of one class, so the classes are those of rows all over the samples.
     everywhere = np.linspace(0, samples.n_samples - 1, n_rows).astype(np.intp)
     present, codes = np.unique(data.codes[everywhere], return_inverse=True)
@@ -88,7 +89,7 @@ def _rates(plan: FitPlan, settings: FitSettings, few: TrainingData, reading: flo
     drawing = _seconds(lambda: weight_block(0, 0, tile.nodes, plan.n_features), threads)
     fit = delayed(fit_block, pure=False)
     indices = range(job.plan.n_blocks)
-    blocks = _lowest(lambda: compute([fit(job, samples.handle, None, index) for index in indices], local=True))
+    blocks = _middle(lambda: compute([fit(job, samples.handle, None, index) for index in indices], local=True))
     rates = Rates(
         product=product / (tile.nodes * tile.samples * plan.n_features),
         weight=drawing / weights.size,
@@ -125,7 +126,11 @@ def _small_plan(plan: FitPlan, few: TrainingData, n_nodes: int, per_block: int) 
         plan.size, n_nodes=n_nodes, class_counts=counts, n_selected=n_selected, n_ranked=min(plan.n_ranked, n_nodes)
     )
     machine = Resources(limit=available_bytes(), baseline=0, threads=dask.config.get("num_workers"))
-    return plan_fit(replace(size, kept=()), per_block, samples=replace(plan.samples, in_memory=True), resources=machine)
+    small = plan_fit(
+        replace(size, kept=()), per_block, samples=replace(plan.samples, in_memory=True), resources=machine
+    )
+    # Sorting may take many times as long as selecting, which few values alone would not be worth compiling.
+    return replace(small, selects=plan.selects_values)
 
 
 def _finishing(job: FitJob, settings: FitSettings, few: TrainingData, rates: Rates) -> float:
@@ -147,14 +152,15 @@ def _seconds(work: Callable[[], object], threads: int) -> float:
             work()
 
     run = delayed(repeated, pure=False)
-    return _lowest(lambda: compute([run() for _ in range(threads)], local=True)) / CALLS
+    return _middle(lambda: compute([run() for _ in range(threads)], local=True)) / CALLS
 
 
-def _lowest(work: Callable[[], object]) -> float:
-    """The lowest of a few times, because others may use the machine too."""
+def _middle(work: Callable[[], object]) -> float:
+    """The middle one of a few times, after a first one that loads libraries and fills caches."""
     seconds = []
+    work()
     for _ in range(ROUNDS):
         started = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - started)
-    return min(seconds)
+    return median(seconds)
