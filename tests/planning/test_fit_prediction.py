@@ -1,5 +1,7 @@
 """What a fit will take, from its plan and measured rates."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +10,7 @@ from fxdask.planning.fit_plan import FitSize, SampleFacts
 from fxdask.planning.fit_prediction import predict_fit
 from fxdask.planning.fit_search import plan_fit
 from fxdask.planning.machine import Resources
-from fxdask.planning.prediction import SECONDS_PER_TASK, Rates
+from fxdask.planning.prediction import SECONDS_PER_BLOCK, SECONDS_PER_TASK, Rates
 
 NOTHING = Rates(product=0.0, sorting=0.0, weight=0.0, reading=0.0, scanning=0.0, finishing=0.0)
 RATES = Rates(product=1e-10, sorting=5e-9, weight=5e-9, reading=1e-9, scanning=1e-9, finishing=0.5)
@@ -28,7 +30,10 @@ def test_the_time_is_the_sum_of_all_work_on_one_thread():
     selected = 20 * 20_000
     expected = {
         "preparing": one.sample_bytes * (1e-9 + 2 * 1e-9),
-        "in_blocks": values * (256 * 1e-10 + 5e-9) + weights * 5e-9 + one.bytes_read * 1e-9,
+        "in_blocks": values * (256 * 1e-10 + 5e-9)
+        + weights * 5e-9
+        + one.bytes_read * 1e-9
+        + one.n_blocks * SECONDS_PER_BLOCK,
         "finishing": 0.5 + selected * (5e-9 + 256 * 1e-10) + one.sample_bytes * 1e-9 + weights * 5e-9,
     }
     found = predict_fit(one, RATES)
@@ -36,6 +41,13 @@ def test_the_time_is_the_sum_of_all_work_on_one_thread():
         assert getattr(found, f"seconds_{name}") == pytest.approx(seconds), name
     assert found.seconds == pytest.approx(sum(expected.values()))
     assert found.facts()["seconds_predicted"] == pytest.approx(found.seconds, rel=0.01)
+
+
+def test_blocks_on_local_threads_cost_nothing_besides_their_work():
+    cluster = plan(workers=1)
+    local = replace(cluster, resources=replace(cluster.resources, with_caller=True))
+    less = predict_fit(cluster, RATES).seconds_per_block - predict_fit(local, RATES).seconds_per_block
+    assert less == pytest.approx(SECONDS_PER_BLOCK)
 
 
 @given(st.integers(1, 100), st.integers(1, 8), st.integers(100, 10**6))
