@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import NotFiniteError
+from fxdask.sizes import row_ranges
 
 __all__ = [
     "LARGEST_PRODUCT",
@@ -39,6 +40,7 @@ GOLDEN_FRACTION = 40503  # of 2**16: its multiples spread evenly
 # Norms of float32 vectors have exponents from -149 to some 150.
 N_EXPONENTS, ZERO_EXPONENT = 512, 256
 SMALLEST_SHARE_OF_NORM = 2.0**-29
+FEATURES_PER_SUMMARY = 512
 FEATURES_PER_QUARTILE = 4096
 
 
@@ -148,14 +150,17 @@ def summarize(samples: NDArray, normalize: str | None) -> FeatureSummary:
         # NaN and infinity are detected later in the minimum and maximum, so NumPy must not warn of them.
         with np.errstate(invalid="ignore"):
             samples = _standardize_rows(samples)
+    minimum, maximum, mean, squares = np.zeros((4, samples.shape[1]))
+    n_parts = -(-samples.shape[1] // FEATURES_PER_SUMMARY)
     with np.errstate(invalid="ignore", over="ignore"):
-        minimum = samples.min(axis=0).astype(np.float64)
-        maximum = samples.max(axis=0).astype(np.float64)
-        mean = np.add.reduce(samples, axis=0, dtype=np.float64) / len(samples)
-        squares = np.zeros_like(mean)
-        if normalize == "feature":
-            deviations = np.subtract(samples, mean, dtype=np.float64)
-            squares = np.add.reduce(np.square(deviations, out=deviations), axis=0)
+        # Some features at a time, because wide samples are read several times and do not stay in the CPU cache.
+        for some in (slice(*edges) for edges in row_ranges(samples.shape[1], -(-samples.shape[1] // n_parts))):
+            part = samples[:, some]
+            minimum[some], maximum[some] = part.min(axis=0), part.max(axis=0)
+            mean[some] = np.add.reduce(part, axis=0, dtype=np.float64) / len(part)
+            if normalize == "feature":
+                deviations = np.subtract(part, mean[some], dtype=np.float64)
+                squares[some] = np.add.reduce(np.square(deviations, out=deviations), axis=0)
     return FeatureSummary(count=len(samples), mean=mean, squares=squares, minimum=minimum, maximum=maximum)
 
 
