@@ -7,6 +7,7 @@ from benchmarks.classes import classes
 from benchmarks.cluster import cluster
 from benchmarks.compare import compare
 from benchmarks.density import density
+from benchmarks.divergences import divergences
 from benchmarks.everything import everything
 from benchmarks.fit import fit
 from benchmarks.images import images
@@ -36,6 +37,7 @@ benchmarks.add_command(classes)
 benchmarks.add_command(cluster)
 benchmarks.add_command(compare)
 benchmarks.add_command(density)
+benchmarks.add_command(divergences)
 benchmarks.add_command(everything)
 benchmarks.add_command(fit)
 benchmarks.add_command(images)
