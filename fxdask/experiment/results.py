@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student_t
 
 from fxdask.errors import StoreExistsError, StoreFormatError
-from fxdask.experiment.variants import PAPERS_CHOICES, PAPERS_VARIANTS, Variant, variants_of
+from fxdask.experiment.variants import PAPERS_CHOICES, PAPERS_PROJECTION, PAPERS_VARIANTS, Variant, variants_of
 from fxdask.store.files import write_atomically
 
 __all__ = [
@@ -221,10 +221,12 @@ class ResultsFile:
 
     def _differences(self, stored: Mapping[str, Any]) -> list[str]:
         """Texts of all differences between the identity of the stored results and this one."""
-        wanted = {**PAPERS_CHOICES, **self.identity}
-        found = {**PAPERS_CHOICES, **stored.get("identity", self.identity)}
+        unnamed = {**PAPERS_CHOICES, "projection": PAPERS_PROJECTION}
+        wanted, found = ({**unnamed, **identity} for identity in (self.identity, stored.get("identity", self.identity)))
         if found["selections"] != wanted["selections"]:
             wanted.pop("pool_size", None)  # it belongs to the selections, which are named
+        if found["projection"] != wanted["projection"]:
+            del wanted["weight_scheme"], wanted["streams"]  # they belong to the projection
         named = {
             "data": "other images",
             "streams": "another NumPy's random numbers",

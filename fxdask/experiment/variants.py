@@ -12,6 +12,7 @@ from fxdask.workflows.settings import SELECTIONS, check_name
 
 __all__ = [
     "PAPERS_CHOICES",
+    "PAPERS_PROJECTION",
     "PAPERS_VARIANTS",
     "Variant",
     "checked_rules",
@@ -20,7 +21,7 @@ __all__ = [
     "variants_of",
 ]
 
-PAPERS_RULE, PAPERS_SELECTION = "sum", "top"
+PAPERS_RULE, PAPERS_SELECTION, PAPERS_PROJECTION = "sum", "top", "gaussian"
 PAPERS_CHOICES: Mapping[str, list[str]] = {"rules": [PAPERS_RULE], "selections": [PAPERS_SELECTION]}
 """The rules and selections of an experiment whose identity does not name any."""
 

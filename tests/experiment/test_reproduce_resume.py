@@ -80,6 +80,8 @@ def test_other_results_are_replaced_only_with_overwrite(folder, tmp_path):
     small(folder, out=out, seeds=1)
     with pytest.raises(StoreExistsError, match=r"holds results of n_nodes=60 instead of 50; choose another folder"):
         small(folder, out=out, seeds=1, n_nodes=50)
+    with pytest.raises(StoreExistsError, match=r"results of projection='gaussian' instead of 'structured'; choose"):
+        small(folder, out=out, seeds=1, projection="structured")
     with pytest.raises(StoreExistsError, match="mean_shift=True instead of False"):
         small(folder, out=out, seeds=1, mean_shift=False)
     with pytest.raises(StoreExistsError, match="dataset='mnist' instead of 'digits', other images"):
