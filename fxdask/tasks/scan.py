@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 ROWS_PER_SUMMARY = 768
+VALUES_PER_NORMS = 2**17  # whose float64 squares fit into the CPU cache
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def norm_rows(
         )
     of_rows = codes[start : start + len(rows)]
     counts = norm_exponents(np.empty((0, rows.shape[1]), np.float32), of_rows[:0], n_classes)
-    for low, high in row_ranges(len(rows), ROWS_PER_SUMMARY):
+    for low, high in row_ranges(len(rows), max(1, VALUES_PER_NORMS // max(1, rows.shape[1]))):
         counts += norm_exponents(job.preprocessing(rows[low:high]), of_rows[low:high], n_classes)
     return counts
 
