@@ -23,7 +23,7 @@ from fxdask.errors import (
     StoreWriteError,
 )
 from fxdask.sizes import format_bytes
-from fxdask.store.asynchronous import exists, run
+from fxdask.store.asynchronous import exists, run, run_at
 from fxdask.store.card import CARD, model_card
 from fxdask.store.damage import check_count, damaged
 from fxdask.store.layout import EARLIER_MANIFEST, FORMAT, MANIFEST, READABLE_FORMATS
@@ -174,7 +174,7 @@ def check_file_size(array: zarr.Array, index: tuple[int, ...], url: str) -> None
     """Refuse a chunk with more bytes in its metadata than in its file, before memory for it is allocated."""
     claimed = math.prod(array.chunks) * array.dtype.itemsize
     chunk = array.store_path / array.metadata.encode_chunk_key(index)
-    stored = run(chunk.store.getsize(chunk.path))
+    stored = run_at(chunk.store, chunk.store.getsize(chunk.path))
     if claimed > stored:
         raise damaged(url, f"{chunk.path} has {stored:,} bytes but its metadata claim {claimed:,} bytes of values")
 
@@ -186,7 +186,7 @@ def count_files(array: zarr.Array) -> int:
     async def count() -> int:
         return len([name async for name in array.store.list_prefix(f"{array.path}/c") if not is_partial(name)])
 
-    return run(count())
+    return run_at(array.store, count())
 
 
 Part = tuple[zarr.Array, tuple[slice, ...], NDArray]
@@ -202,7 +202,7 @@ def write_together(parts: Sequence[Part], last: Part | None = None) -> None:
             array, selection, values = last
             await array.async_array.setitem(selection, values)
 
-    run(write_all())
+    run_at(parts[0][0].store, write_all())
 
 
 def check_writable(group: zarr.Group, url: str, header: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from zarr.buffer import default_buffer_prototype
 from zarr.codecs import Crc32cCodec
 from zarr.storage import MemoryStore
 
-from fxdask.store.asynchronous import run
+from fxdask.store.asynchronous import run_at
 
 __all__ = [
     "ARRAY_NAMES",
@@ -216,7 +216,7 @@ def create_arrays(group: zarr.Group, arrays: Iterable[NewArray]) -> list[zarr.Ar
         present = set().union(*found)
         return await asyncio.gather(*(_create_array(group, array, array.spec.name in present) for array in requested))
 
-    return [zarr.Array(created) for created in run(create_all())]
+    return [zarr.Array(created) for created in run_at(group.store, create_all())]
 
 
 async def _prepare_folder(group: zarr.Group, folder: str) -> set[str]:

@@ -22,7 +22,7 @@ from zarr.abc.store import RangeByteRequest
 from zarr.buffer import default_buffer_prototype
 from zarr.storage import FsspecStore
 
-from fxdask.store.asynchronous import exists, run
+from fxdask.store.asynchronous import exists, run_at
 from fxdask.store.damage import damaged
 from fxdask.store.layout import (
     EARLIER_MANIFEST,
@@ -65,7 +65,7 @@ class Manifest:
                 raise ValueError(
                     f"it is {array.dtype} of shape {array.shape} in chunks of {array.chunks} instead of one uint8 chunk"
                 )
-            length = run(group.store.getsize(_key(group, _chunk(group))))
+            length = run_at(group.store, group.store.getsize(_key(group, _chunk(group))))
             if array.nbytes > length:
                 raise ValueError(f"its metadata claim {array.nbytes:,} bytes but its file has {length:,}")
             content = json.loads(np.asarray(array[...]).tobytes())
@@ -156,7 +156,7 @@ def write_manifest(group: zarr.Group) -> None:
     if any(file and file.checksum == NOT_READ for file in facts):
         facts = _facts_of_all(group, names, [None] * len(names), whole=False)  # the listing was an old one
     content = json.dumps({name: [file.length, file.checksum] for name, file in zip(names, facts, strict=True) if file})
-    array[:] = np.frombuffer(content.ljust(n_bytes).encode(), np.uint8)
+    run_at(group.store, array.async_array.setitem(..., np.frombuffer(content.ljust(n_bytes).encode(), np.uint8)))
 
 
 def has_manifest(group: zarr.Group) -> bool:
@@ -181,7 +181,7 @@ def _listed(group: zarr.Group) -> dict[str, int | None]:
             return {name.removeprefix(root): facts.get("size") for name, facts in found.items()}
         return {name: None async for name in store.list_prefix(prefix)}
 
-    lengths = {name.removeprefix(prefix): length for name, length in run(list_all()).items()}
+    lengths = {name.removeprefix(prefix): length for name, length in run_at(group.store, list_all()).items()}
     return {name: length for name, length in lengths.items() if not is_partial(name)}
 
 
@@ -213,7 +213,7 @@ def _facts_of_all(
     async def read_all() -> list[FileFacts | None]:
         return await asyncio.gather(*map(read_one, names, lengths))
 
-    return run(read_all())
+    return run_at(group.store, read_all())
 
 
 async def _facts(group: zarr.Group, name: str, expected: int | None, *, whole: bool) -> FileFacts | None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fxdask.errors import StoreFormatError
 from fxdask.sizes import NodeBlock, rows_per_read
 from fxdask.store.arrays import ArrayStore
+from fxdask.store.asynchronous import read_values
 from fxdask.store.damage import damaged
 from fxdask.store.group import (
     begin_group,
@@ -116,7 +117,7 @@ class ModelStore(ArrayStore):
     def _is_marked(self, index: int) -> bool:
         try:
             with reading(self.url, "blocks_done"):
-                return bool(self.array("blocks_done")[index] == self.mark)
+                return bool(read_values(self.array("blocks_done"), index) == self.mark)
         except StoreFormatError:
             return False
 
@@ -144,7 +145,7 @@ class ModelStore(ArrayStore):
             raise damaged(self.url, f"it claims {array.shape[0]:,} blocks but at most {MOST_BLOCKS:,} are possible")
         try:
             with reading(self.url, "blocks_done"):
-                return np.asarray(array[:]) == self.mark
+                return read_values(array, ...) == self.mark
         except StoreFormatError:
             return np.array([self._is_marked(index) for index in range(array.shape[0])])
 
@@ -164,7 +165,7 @@ class ModelStore(ArrayStore):
         """(class, node) one quantity of every node's statistics."""
         self.check_complete("statistics")
         with reading(self.url, "statistics"):
-            return np.asarray(self.array("statistics")[QUANTITIES.index(name)])
+            return read_values(self.array("statistics"), QUANTITIES.index(name))
 
     # Staged samples: copies for workers, which cannot read the memory of the calling process
 

@@ -9,10 +9,10 @@ import threading
 import numpy as np
 import pytest
 import zarr
-from zarr.storage import MemoryStore
+from zarr.storage import LocalStore, MemoryStore
 
 from fxdask.store import asynchronous
-from fxdask.store.asynchronous import run
+from fxdask.store.asynchronous import run, run_at
 
 
 async def current_loop():
@@ -47,6 +47,45 @@ def test_coroutines_run_on_the_loop_that_zarr_uses():
 
     zarr.create_array(RecordingStore(), data=np.arange(3))
     assert {run(current_loop()), *loops} == {loops[0]}
+
+
+def test_local_folders_are_used_in_the_calling_thread(tmp_path):
+    async def thread():
+        return await asyncio.to_thread(threading.current_thread)
+
+    assert run_at(LocalStore(tmp_path), thread()) is threading.current_thread()
+    assert run_at(MemoryStore(), thread()) is not threading.current_thread()
+
+
+def test_what_an_error_leaves_unfinished_is_not_continued_by_the_next_call(tmp_path):
+    written = []
+
+    async def write_later():
+        await asyncio.sleep(0.005)
+        written.append("of the failed call")
+
+    async def fail():
+        raise OSError("full")
+
+    async def both():
+        await asyncio.gather(write_later(), fail())
+
+    store = LocalStore(tmp_path)
+    with pytest.raises(OSError, match="full"):
+        run_at(store, both())
+    assert run_at(store, double(21)) == 42
+    run_at(store, asyncio.sleep(0.02))
+    assert written == []
+
+
+def test_a_forked_child_makes_loops_of_its_own(tmp_path):
+    store = LocalStore(tmp_path)
+    here = run_at(store, current_loop())
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if run_at(store, current_loop()) is not here else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert run_at(store, current_loop()) is here
 
 
 def test_threads_share_one_loop(monkeypatch):
