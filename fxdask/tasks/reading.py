@@ -100,6 +100,8 @@ class TileReader:
         """All tiles in order; each overwrites the one before, unless ``lasting``."""
         n_samples, n_features = len(self.codes), self.plan.n_features
         per_read = rows_per_read(n_features)
+        # In one array, because the system maps the memory of a large one in larger pages, which is quicker.
+        kept = np.empty((padded_length(n_samples), n_features), np.float32) if lasting else None
         for start, rows in read_ahead(samples, row_ranges(n_samples, per_read), self.counters):
             expected = (min(per_read, n_samples - start), n_features)
             if rows.shape != expected:
@@ -107,14 +109,17 @@ class TileReader:
                     f"X has changed since it was scanned: the samples from {start} on have shape {rows.shape} "
                     f"instead of {expected}; fit again and do not change X during the fit"
                 )
-            yield from self._split(rows, self.codes[start : start + len(rows)], lasting=lasting)
+            yield from self._split(rows, self.codes[start : start + len(rows)], None if kept is None else kept[start:])
             del rows
 
-    def _split(self, rows: NDArray, codes: NDArray[np.integer], *, lasting: bool) -> Iterator[SampleTile]:
+    def _split(
+        self, rows: NDArray, codes: NDArray[np.integer], kept: NDArray[np.float32] | None
+    ) -> Iterator[SampleTile]:
+        """(sample, feature) raw samples, their class codes, an array for the tiles if they are kept -> the tiles."""
         for low, high in row_ranges(len(rows), self.plan.tile.samples):
             order, runs = class_runs(codes[low:high], self.plan.n_classes)
             shape = (padded_length(high - low), rows.shape[1])
-            preprocessed = np.empty(shape, np.float32) if lasting else self.scratch("preprocessed", shape)
+            preprocessed = self.scratch("preprocessed", shape) if kept is None else kept[low : low + shape[0]]
             for first, last in row_ranges(high - low, self.plan.samples_per_piece):
                 by_class = self.scratch("by class", (last - first, rows.shape[1]), rows.dtype)
                 # With "clip" NumPy writes directly into the array, without a buffer; all indices are in range.
