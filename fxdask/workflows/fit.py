@@ -35,6 +35,7 @@ from fxdask.workflows.persistence import ModelRequest, load_model, open_or_creat
 from fxdask.workflows.plan import FitOptions, plan_model, with_tables_if_large
 from fxdask.workflows.pool import select_shared
 from fxdask.workflows.selection import (
+    Network,
     TableRequest,
     assemble_selected,
     check_usable,
@@ -77,6 +78,11 @@ class _Fit:
     @property
     def data(self) -> TrainingData:
         return self.request.data
+
+    def nearest(self, handle: SamplesHandle) -> SamplesHandle:
+        """The samples in the memory of this process, as reading their copy takes longer; else those of this handle."""
+        own = self.data.samples.handle
+        return own if isinstance(own, np.ndarray) else handle
 
 
 def fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) -> FittedModel:
@@ -132,7 +138,7 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
     try:
         handle = stage_in_store(store, samples, fit.request.scan.digest) if fit.request.staged_bytes else samples.handle
         codes = stage_codes(store, fit.request.plan, fit.data.codes)
-        job = with_store(make_job(fit.request, fit.preprocessing, handle, codes), store)
+        job = with_store(make_job(fit.request, fit.preprocessing, fit.nearest(handle), codes), store)
         fitted = _run(fit, job, handle, store, lease)
     except InvalidInputError as error:
         # A store of invalid samples is useless, but samples that are only unreachable may be read again later.
@@ -161,15 +167,7 @@ def _run(
         chosen, overlaps = shared.nodes, shared.overlaps
         summary = replace(summary, workers=merge_worker_stats([summary.workers, shared.workers]))
     in_memory = replace(job, codes=fit.data.codes)
-    # A local array is projected by this process, because workers have only a copy of it.
-    samples = fit.data.samples
-    local_handle = samples.handle if isinstance(samples.handle, np.ndarray) else handle
-    options = fit.settings.density_options
-    if fit.settings.keeps_tables:
-        request = _table_request(fit, job, local_handle, store, probes)
-        network = tabulate_selected(request, chosen, options, verbose=fit.verbose)
-    else:
-        network = assemble_selected(in_memory, local_handle, chosen, options, verbose=fit.verbose)
+    network = _selected_network(fit, job, handle, store, (chosen, probes))
     log_fallbacks(fit.settings.spread, summary.source_counts, network.fallbacks)
     scorer = Scorer(network.parameters, fit.settings.density)
     with progress_bar("tabulating", shown=fit.verbose) as progress:
@@ -191,7 +189,7 @@ def _run(
         fingerprint=weight_fingerprint(job.seed, job.plan),
         bandwidth_fallbacks=network.fallbacks,
         info={},
-        names=samples.names,
+        names=fit.data.samples.names,
         importances=measure_importances(job, divergences, verbose=fit.verbose),
     )
     _refuse_changed_samples(fit)
@@ -200,6 +198,25 @@ def _run(
             lease.check_held()
         write_model(store, model)
     return replace(model, info=_info(summary, job.plan, time.perf_counter() - fit.started))
+
+
+def _selected_network(
+    fit: _Fit,
+    job: FitJob,
+    handle: SamplesHandle,
+    store: ModelStore | None,
+    selected: tuple[NDArray[np.int64], SamplesHandle | None],
+) -> Network:
+    """The selected nodes and the probes of the samples -> the network of these nodes."""
+    chosen, probes = selected
+    # A local array is projected by this process, because workers have only a copy of it.
+    nearest = fit.nearest(handle)
+    options = fit.settings.density_options
+    if fit.settings.keeps_tables:
+        request = _table_request(fit, job, nearest, store, probes)
+        return tabulate_selected(request, chosen, options, verbose=fit.verbose)
+    of_all = replace(job, codes=fit.data.codes)
+    return assemble_selected(of_all, nearest, chosen, options, verbose=fit.verbose)
 
 
 def _refuse_changed_samples(fit: _Fit) -> None:
