@@ -10,6 +10,7 @@ from operator import lt
 from fxdask.errors import InvalidInputError, MemoryPlanError
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.machine import SHARE_OF_LIMIT, Resources
+from fxdask.planning.prediction import SECONDS_PER_TASK
 from fxdask.sizes import FULL_TILE_NODES, LANES, MIB, format_bytes
 
 __all__ = ["plan_fit", "replanned"]
@@ -18,6 +19,10 @@ VALUES_BYTES_PER_BLOCK = 48 * MIB
 WEIGHTS_BYTES_PER_BLOCK = 32 * MIB
 FEWEST_BLOCKS = 24
 BLOCKS_PER_THREAD = 3
+SECONDS_PER_PRODUCT = 1e-11
+"""Of a quick thread, for the product of a feature and a weight."""
+SECONDS_PER_VALUE = 2e-9
+"""Of a quick thread, for the order statistics of a projected value."""
 MOST_PARTS = 8
 """Parts of a structured transform that are separate blocks, so that several threads share it."""
 SAMPLES_PER_CLASS_AND_CHUNK = 8192
@@ -40,8 +45,9 @@ def plan_fit(
     ----------
     size : FitSize
     nodes_per_block : int or "auto"
-        "auto" chooses whole tiles with about 48 MiB of projected values or, if the values of one
-        tile do not fit, as many nodes as can be streamed. The choice never changes a result.
+        "auto" chooses whole tiles with about 48 MiB of projected values; more on so many threads that
+        the scheduler could not feed them with such blocks; or, if the values of one tile do not fit,
+        as many nodes as can be streamed. The choice never changes a result.
     samples : SampleFacts, optional
         Type and location of the samples.
     resources : Resources, optional
@@ -80,8 +86,9 @@ def plan_fit(
 
 def _fitting_plan(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:
     """The plan itself if it fits into memory, or another one that does."""
-    if automatic and plan.task_bytes > resources.per_task and plan.nodes_per_block > plan.tile.nodes:
-        plan = replace(plan, nodes_per_block=plan.tile.nodes, nodes_per_pass=0)
+    while automatic and plan.task_bytes > resources.per_task and plan.nodes_per_block > plan.tile.nodes:
+        fewer = max(1, plan.nodes_per_block // 2 // plan.tile.nodes) * plan.tile.nodes
+        plan = replace(plan, nodes_per_block=fewer, nodes_per_pass=0)
     if plan.task_bytes > resources.per_task:
         return _streamed(plan, resources, automatic=automatic)
     few_nodes = plan.nodes_per_block < min(FULL_TILE_NODES, plan.n_nodes)
@@ -119,10 +126,10 @@ def _nodes_of_whole_block(size: FitSize, resources: Resources | None) -> int:
     per_tile = size.tile_shape.nodes
     if size.is_structured:
         return _nodes_of_structured_block(size, resources)
-    by_values = VALUES_BYTES_PER_BLOCK // (4 * size.n_samples)
+    threads = resources.threads * resources.processes if resources else 1
+    by_values = max(VALUES_BYTES_PER_BLOCK // (4 * size.n_samples), _nodes_to_feed(size, threads))
     by_weights = WEIGHTS_BYTES_PER_BLOCK // (4 * size.n_features)
     # With few large blocks, some threads would be idle while the last block runs.
-    threads = resources.threads * resources.processes if resources else 1
     by_count = size.n_nodes // max(FEWEST_BLOCKS, BLOCKS_PER_THREAD * threads)
     return per_tile * max(1, min(by_values, by_weights, by_count) // per_tile)
 
@@ -133,12 +140,19 @@ def _nodes_of_structured_block(size: FitSize, resources: Resources | None) -> in
     Every part transforms all samples again, but most of the time of a block is for its order statistics.
     """
     per_tile = size.tile_shape.nodes
-    by_values = VALUES_BYTES_PER_BLOCK // (4 * size.n_samples)
-    per_block = per_tile * max(1, min(by_values, size.n_nodes // FEWEST_BLOCKS) // per_tile)
-    tasks = resources.threads * resources.processes if resources else 1
-    while per_block * tasks > size.n_nodes and per_block > per_tile // MOST_PARTS:
+    threads = resources.threads * resources.processes if resources else 1
+    by_values = max(VALUES_BYTES_PER_BLOCK // (4 * size.n_samples), _nodes_to_feed(size, threads))
+    by_count = size.n_nodes // max(FEWEST_BLOCKS, threads)
+    per_block = per_tile * max(1, min(by_values, by_count) // per_tile)
+    while per_block * threads > size.n_nodes and per_block > per_tile // MOST_PARTS:
         per_block //= 2
     return per_block
+
+
+def _nodes_to_feed(size: FitSize, threads: int) -> int:
+    """Nodes of a block that takes so long that the scheduler sends each thread its next block in time."""
+    per_value = SECONDS_PER_VALUE + (0 if size.is_structured else size.n_features * SECONDS_PER_PRODUCT)
+    return int(threads * SECONDS_PER_TASK / (size.n_samples * per_value))
 
 
 def _streamed(plan: FitPlan, resources: Resources, *, automatic: bool) -> FitPlan:

@@ -106,6 +106,23 @@ def test_a_class_whose_brackets_would_hold_most_values_is_kept_whole():
         assert plan.pass_bytes == 4 * sum(plan.kept_counts) * plan.nodes_per_pass
 
 
+@pytest.mark.parametrize("projection", ["gaussian", "structured"])
+def test_many_threads_get_blocks_that_last_until_the_scheduler_comes_round(projection):
+    def planned(processes, memory):
+        size = sized(10**8, 784, (6_000, 6_000), 10, projection=projection)
+        resources = Resources(limit=memory * MIB, baseline=200 * MIB, threads=4, processes=processes)
+        return plan_fit(size, samples=SampleFacts(in_memory=False), resources=resources)
+
+    few, many, little_memory = planned(2, 16_000), planned(200, 16_000), planned(200, 2_000)
+    of_values = [4 * plan.nodes_per_block * plan.n_samples for plan in (few, many)]
+    assert of_values[0] <= 48 * MIB < of_values[1]
+    assert many.n_blocks <= 0.2 * few.n_blocks
+    assert few.nodes_per_block < little_memory.nodes_per_block < many.nodes_per_block
+    assert little_memory.task_bytes <= little_memory.resources.per_task
+    assert many.n_blocks >= 3 * 800
+    assert many.nodes_per_block % many.tile.nodes == 0
+
+
 def test_memory_of_a_task_does_not_grow_with_the_samples_once_brackets_are_counted():
     resources = Resources(limit=512 * MIB, baseline=185 * MIB, threads=1, processes=2)
 
