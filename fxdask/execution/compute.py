@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 MOST_ROUNDS = 5
 """How often the work of a stage that stores nothing is sent, if workers die."""
 SECONDS_TO_STOP = 60
+LARGEST_GRAPH = "1TB"
 
 T = TypeVar("T")
 
@@ -109,19 +110,24 @@ def _merged(work: Sequence[Delayed]) -> dict[Any, Any]:
 def _compute_on(
     client: Client, work: Sequence[Delayed], progress: Progress | None, watched: Sequence[Delayed]
 ) -> list[Any]:
-    # One call for both lists merges their graphs, so that shared tasks run once.
-    futures = client.compute([*watched, *work], optimize_graph=False)
+    # Dask warns of a large graph, as that of very many blocks is, but the caller cannot make it smaller.
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": LARGEST_GRAPH}):
+        # One call for both lists merges their graphs, so that shared tasks run once.
+        futures = client.compute([*watched, *work], optimize_graph=False)
     watched_futures, work_futures = futures[: len(watched)], futures[len(watched) :]
+    keys, wanted = {future.key for future in futures}, {future.key for future in work_futures}
     try:
         # A worker that loses its connection is noticed after half a minute: Dask has TCP send keepalives.
         for done, future in enumerate(as_completed(watched_futures), start=1):
             if future.status == "error":
                 future.result()
+            if future.key not in wanted:
+                # So that a worker frees it after its merge: the results of all blocks may not fit into its memory.
+                future.release()
             if progress:
                 progress(done, len(watched))
         return client.gather(work_futures)
     except BaseException:
-        keys = {future.key for future in futures}
         # Futures are released, not cancelled: cancelling would also stop tasks that other futures depend on.
         for future in futures:
             future.release()
