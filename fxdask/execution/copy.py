@@ -1,4 +1,4 @@
-"""Graphs that read a Dask collection once: into memory, or into files that all later passes read."""
+"""Graphs that read samples once: into memory, or into files that all later passes and all workers read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dask.delayed import Delayed, delayed
 from numpy.typing import NDArray
 
 from fxdask.execution.compute import Progress, compute
-from fxdask.execution.graphs import row_tasks
+from fxdask.execution.graphs import is_in_memory, row_tasks
 from fxdask.store.parts import PartsAddress
 from fxdask.tasks import copy as tasks
 from fxdask.tasks.frames import partition_rows
@@ -64,12 +64,13 @@ def copy_partitions(
     )
 
 
-def copy_array(array: DaskArray, url: str, progress: Progress | None = None) -> PartsAddress:
-    """Copy a Dask array of known shape into files of a folder; the same pass computes the digest of its content."""
+def copy_array(array: DaskArray | NDArray, url: str, progress: Progress | None = None) -> PartsAddress:
+    """Copy an array of known shape into files of a folder; the same pass computes the digest of its content."""
     n_rows, n_features = array.shape
-    copy = delayed(tasks.copy_rows, pure=False)
-    ranges = row_tasks(array, n_rows, n_features)
-    found = compute([copy(part, url, index, True) for index, (_, _, part) in enumerate(ranges)], progress)
+    copy = delayed(tasks.copy_range, pure=False)
+    ranges = enumerate(row_tasks(array, n_rows, n_features))
+    work = [copy(part, start, stop, url, index) for index, (start, stop, part) in ranges]
+    found = compute(work, progress, local=is_in_memory(array))
     return PartsAddress(
         url=url,
         lengths=tuple(part.n_rows for part in found),

@@ -1,4 +1,4 @@
-"""Graphs over raw samples before a fit: scan, norms, probe, staging."""
+"""Graphs over raw samples before a fit: scan, norms, probe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fxdask.store.columns import StagedCodes
 from fxdask.store.parts import PartsAddress
 from fxdask.tasks import scan as tasks
 
-__all__ = ["SampleScan", "digest_samples", "measure_class_norms", "probe_samples", "scan_samples", "stage_samples"]
+__all__ = ["SampleScan", "digest_samples", "measure_class_norms", "probe_samples", "scan_samples"]
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,6 @@ def measure_class_norms(
     work = [measure(*shared, part, start, stop) for start, stop, part in ranges]
     (counts,) = compute(merged(work, tasks.add_counts), local=is_in_memory(samples))
     return typical_norms(counts)
-
-
-def stage_samples(
-    samples: SamplesHandle, n_rows: int, n_features: int, store: str, progress: Progress | None = None
-) -> str:
-    """Copy samples into the store, range by range, so that every worker can read them -> a digest of their content."""
-    copy = delayed(tasks.stage_rows, pure=False)
-    work = [copy(part, store, start, stop) for start, stop, part in row_tasks(samples, n_rows, n_features)]
-    return hashlib.sha256(b"".join(compute(work, progress, local=is_in_memory(samples)))).hexdigest()
 
 
 def probe_samples(

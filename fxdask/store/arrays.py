@@ -30,7 +30,7 @@ class ArrayStore:
     kind: ClassVar[str]
     specs: ClassVar[Mapping[str, ArraySpec]]
     staged: ClassVar[str]
-    """The array that holds copies of the samples while a job runs; scores have none."""
+    """The array that holds copies of the samples while a ranking runs; other stores have none."""
 
     def __init__(self, url: str, group: zarr.Group, header: dict[str, Any]) -> None:
         self.url = url

@@ -110,7 +110,6 @@ CLASSES = ArraySpec(CLASS, ("class",), "")
 # Not written by blocks, except the marks in blocks_done.
 MODEL_ARRAYS = (
     ArraySpec("blocks_done", ("block",), "uint64", "block"),
-    ArraySpec("samples", ("sample", "input"), "", "sample"),
     ArraySpec("probes", ("probe", "input"), "", "probe"),
     ArraySpec("codes", ("sample",), "", "sample"),
     ArraySpec("labels", ("sample",), "int32", "sample"),

@@ -11,7 +11,7 @@ import zarr
 from numpy.typing import NDArray
 
 from fxdask.errors import StoreFormatError
-from fxdask.sizes import NodeBlock, rows_per_read
+from fxdask.sizes import NodeBlock
 from fxdask.store.arrays import ArrayStore
 from fxdask.store.asynchronous import read_values
 from fxdask.store.damage import damaged
@@ -39,7 +39,7 @@ from fxdask.store.retry import reading, retried, writing
 __all__ = ["ModelStore"]
 
 MOST_BLOCKS = 2**26
-TEMPORARY_ARRAYS = (*POOL_ARRAYS, *(spec for spec in MODEL_ARRAYS if spec.name in ("samples", "probes", "codes")))
+TEMPORARY_ARRAYS = (*POOL_ARRAYS, *(spec for spec in MODEL_ARRAYS if spec.name in ("probes", "codes")))
 SPECS = {spec.name: spec for spec in (*BLOCK_ARRAYS, *MODEL_ARRAYS, *POOL_ARRAYS)}
 
 
@@ -48,7 +48,6 @@ class ModelStore(ArrayStore):
 
     kind = "model"
     specs = SPECS
-    staged = "samples"
 
     @classmethod
     @retried
@@ -167,21 +166,6 @@ class ModelStore(ArrayStore):
         with reading(self.url, "statistics"):
             return read_values(self.array("statistics"), QUANTITIES.index(name))
 
-    # Staged samples: copies for workers, which cannot read the memory of the calling process
-
-    @retried
-    def stage_samples(self, n_samples: int, n_features: int, dtype: np.dtype) -> None:
-        """Create the array for copies of the raw training samples, one chunk per read."""
-        sizes = {"sample": n_samples, "input": n_features}
-        per_chunk = rows_per_read(n_features)
-        self._create([NewArray(spec=SPECS["samples"], sizes=sizes, chunk_length=per_chunk, dtype=dtype.str)])
-
-    @retried
-    def write_samples(self, start: int, samples: NDArray) -> None:
-        """Write one chunk of raw samples."""
-        with writing(self.url):
-            self.array("samples")[start : start + len(samples)] = samples
-
     @retried
     def stage_codes(self, codes: NDArray[np.integer], per_chunk: int) -> None:
         """Write the (sample,) class codes, in chunks as long as the reads of tasks, unless an earlier call did."""
@@ -222,7 +206,7 @@ class ModelStore(ArrayStore):
         return True
 
     def drop(self, arrays: Iterable[ArraySpec] = TEMPORARY_ARRAYS) -> None:
-        """Remove arrays, by default all that a finished model does not need: samples, codes, probes, candidates."""
+        """Remove arrays, by default all that a finished model does not need: codes, probes, candidates."""
         names = [spec.name for spec in arrays]
         for name in names:
             self._opened.pop(name, None)

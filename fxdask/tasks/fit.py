@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.selection import TopNodes, merge_top, top_nodes
 from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.sizes import NodeBlock, packed_tile
-from fxdask.store.sources import Source, location_of
+from fxdask.store.sources import Source
 from fxdask.tasks.columns import ProjectedNodes
 from fxdask.tasks.job import FitJob, open_store
 from fxdask.tasks.measure import measure_block
@@ -68,8 +67,7 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
         return _summary(job, block, divergences, sources.astype(np.uint8), None)
     counters = TaskCounters()
     columns = ProjectedNodes(job, samples, block, counters, probes)
-    with store.staged_reads() if store and location_of(samples) == store.url else nullcontext():
-        measured = measure_block(job, columns, block.start, counters, streamed=probes is not None)
+    measured = measure_block(job, columns, block.start, counters, streamed=probes is not None)
     statistics, divergences = measured.statistics, measured.scores
     if store:
         optional = {"weights": lambda: columns.weights, "projections": lambda: measured.ascending}

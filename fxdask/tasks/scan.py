@@ -1,4 +1,4 @@
-"""The tasks on one range of raw samples before a fit: scan, norms, probe, staging."""
+"""The tasks on one range of raw samples before a fit: scan, norms, probe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from fxdask.kernels.preprocessing import (
 )
 from fxdask.sizes import row_ranges
 from fxdask.store.columns import StagedCodes
-from fxdask.store.model import ModelStore
 from fxdask.store.sources import Source
 from fxdask.tasks.reading import read_range
 
@@ -34,7 +33,6 @@ __all__ = [
     "norm_rows",
     "probe_rows",
     "scan_rows",
-    "stage_rows",
 ]
 
 ROWS_PER_SUMMARY = 768
@@ -114,10 +112,3 @@ def add_counts(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
 def probe_rows(samples: Source, start: int, stop: int | None, probed: NDArray[np.intp]) -> NDArray:
     """Range of raw samples, indices of probed samples in it -> the probed samples."""
     return read_range(samples, start, stop)[probed - start]
-
-
-def stage_rows(samples: Source, store: str, start: int, stop: int | None) -> bytes:
-    """Range of raw samples -> its chunk in the store, and the digest of its content."""
-    rows = checked_rows(read_range(samples, start, stop), start)
-    ModelStore.open(store, "r+", finished=False).write_samples(start, rows)
-    return digest_of_rows(rows)

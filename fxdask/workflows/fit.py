@@ -46,10 +46,10 @@ from fxdask.workflows.selection import (
 from fxdask.workflows.settings import FitSettings
 from fxdask.workflows.staging import (
     in_memory_without_store,
-    needs_staging,
+    needs_copy,
     probe_for_streaming,
+    readable_by_workers,
     stage_codes,
-    stage_in_store,
 )
 from fxdask.workflows.tables import named_features
 from fxdask.workflows.unchanged import changed_samples, file_versions
@@ -107,7 +107,7 @@ def _fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
         scan=scan,
         plan=plan,
         normalize_requested=settings.normalize,
-        staged_bytes=samples.n_bytes if options.store and needs_staging(samples.handle) else 0,
+        copied_bytes=samples.n_bytes if options.store and needs_copy(samples.handle) else 0,
     )
     fit = _Fit(
         request=request,
@@ -136,10 +136,10 @@ def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
     transaction.remove_partial_files()
     check_reachable(store.url, "the store")
     try:
-        handle = stage_in_store(store, samples, fit.request.scan.digest) if fit.request.staged_bytes else samples.handle
-        codes = stage_codes(store, fit.request.plan, fit.data.codes)
-        job = with_store(make_job(fit.request, fit.preprocessing, fit.nearest(handle), codes), store)
-        fitted = _run(fit, job, handle, store, lease)
+        with readable_by_workers(samples, lease.url, fit.request.scan.digest, verbose=fit.verbose) as handle:
+            codes = stage_codes(store, fit.request.plan, fit.data.codes)
+            job = with_store(make_job(fit.request, fit.preprocessing, fit.nearest(handle), codes), store)
+            fitted = _run(fit, job, handle, store, lease)
     except InvalidInputError as error:
         # A store of invalid samples is useless, but samples that are only unreachable may be read again later.
         is_useless = transaction.header is None or isinstance(error, ChangedSamplesError)

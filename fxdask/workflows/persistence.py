@@ -57,8 +57,8 @@ class ModelRequest:
     plan: FitPlan
     normalize_requested: str | None
     """The parameter ``normalize`` as it was passed; the settings have the choice of "auto" instead."""
-    staged_bytes: int = 0
-    """Bytes of samples that the store holds while the fit runs."""
+    copied_bytes: int = 0
+    """Bytes of samples that lie beside the store while the fit runs."""
 
     def identity(self) -> dict[str, Any]:
         """Everything that the result depends on: parameters, data, weights, tile shape; not workers or memory."""
@@ -110,7 +110,7 @@ class ModelRequest:
 
 def open_or_create(url: str, header: Mapping[str, Any] | None, request: ModelRequest) -> ModelStore:
     """Open the store that has this header after checking that it holds this request, or create a new one."""
-    needed = request.plan.store_bytes(request.staged_bytes + request.pool_bytes)
+    needed = request.plan.store_bytes(request.copied_bytes + request.pool_bytes)
     if header is not None and _is_outdated(header, request.identity()):
         log.warning("starting %s from the beginning: an older fxdask created it and did not finish it", url)
         header = None

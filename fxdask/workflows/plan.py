@@ -26,7 +26,7 @@ from fxdask.store.sources import decoded_bytes, location_of
 from fxdask.workflows.data import Samples
 from fxdask.workflows.model import TrainingData
 from fxdask.workflows.settings import FitSettings
-from fxdask.workflows.staging import needs_staging
+from fxdask.workflows.staging import needs_copy
 
 __all__ = ["FitOptions", "plan_model", "with_tables_if_large"]
 
@@ -124,8 +124,8 @@ def _n_tables(settings: FitSettings, counts: NDArray[np.int64]) -> int:
 
 def _sample_facts(samples: Samples, settings: FitSettings, options: FitOptions) -> SampleFacts:
     array, store = isinstance(samples.handle, (np.ndarray, DaskArray)), options.store
-    staged = needs_staging(samples.handle) or (array and options.on_cluster)
-    in_memory = array and not (store and staged)
+    copied = isinstance(samples.handle, DaskArray) or needs_copy(samples.handle) or (array and options.on_cluster)
+    in_memory = array and not (store and copied)
     return SampleFacts(
         itemsize=samples.dtype.itemsize,
         in_memory=in_memory,

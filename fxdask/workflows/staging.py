@@ -1,7 +1,9 @@
-"""Samples where the tasks of a fit can read them: copied into the store, probed, or loaded into memory."""
+"""Samples where the tasks of a fit can read them: copied beside the store, probed, or loaded into memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -10,35 +12,49 @@ from numpy.typing import NDArray
 
 from fxdask.execution.client import active_client
 from fxdask.execution.compute import compute_collection
+from fxdask.execution.copy import copy_array
 from fxdask.execution.graphs import SamplesHandle, broadcast
-from fxdask.execution.scan import probe_samples, stage_samples
+from fxdask.execution.scan import probe_samples
 from fxdask.kernels.brackets import probe_indices
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.progress import progress_bar
 from fxdask.sizes import rows_per_read
 from fxdask.store.columns import StagedCodes
 from fxdask.store.model import ModelStore
+from fxdask.store.parts import create_parts, remove_parts, remove_parts_beside
 from fxdask.store.sources import ZarrAddress
 from fxdask.tasks.job import FitJob
 from fxdask.tasks.reading import as_declared
 from fxdask.workflows.data import Samples
 from fxdask.workflows.unchanged import changed_samples
 
-__all__ = ["in_memory_without_store", "needs_staging", "probe_for_streaming", "stage_codes", "stage_in_store"]
+__all__ = ["in_memory_without_store", "needs_copy", "probe_for_streaming", "readable_by_workers", "stage_codes"]
 
 
-def needs_staging(handle: SamplesHandle) -> bool:
-    """Whether the samples must be copied into the store, because workers cannot read them otherwise."""
-    return isinstance(handle, DaskArray) or (isinstance(handle, np.ndarray) and active_client() is not None)
+def needs_copy(handle: SamplesHandle) -> bool:
+    """Whether samples must be copied to a file, because workers cannot read the memory of this process."""
+    return isinstance(handle, np.ndarray) and active_client() is not None
 
 
-def stage_in_store(store: ModelStore, samples: Samples, digest: str) -> ZarrAddress:
-    """Copy samples of this digest into the store, unless an earlier call did; return their address there."""
-    if not store.has_all("samples", samples.n_samples):
-        store.stage_samples(samples.n_samples, samples.n_features, samples.dtype)
-        if stage_samples(samples.handle, samples.n_samples, samples.n_features, store.url) != digest:
+@contextmanager
+def readable_by_workers(samples: Samples, store: str, digest: str, *, verbose: bool) -> Iterator[SamplesHandle]:
+    """The samples of this digest where workers can read them, if need be as copies beside a store.
+
+    The caller holds the lease of the store. The copies are removed at the end of the ``with`` block.
+    """
+    if not needs_copy(samples.handle):
+        yield samples.handle
+        return
+    remove_parts_beside(store)
+    url = create_parts(store)
+    try:
+        with progress_bar("copying", shown=verbose) as progress:
+            copy = copy_array(samples.handle, url, progress)
+        if copy.digest != digest:
             raise changed_samples(samples.handle)
-    return ZarrAddress(store.url, "samples")
+        yield copy
+    finally:
+        remove_parts(url)
 
 
 def stage_codes(store: ModelStore, plan: FitPlan, codes: NDArray[np.integer]) -> StagedCodes | None:

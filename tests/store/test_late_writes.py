@@ -18,6 +18,7 @@ from fxdask.store.model import ModelStore
 from fxdask.store.scores import ScoreStore
 from fxdask.store.verify import verify_store
 from fxdask.tasks import fit as tasks
+from fxdask.workflows import staging
 
 
 @pytest.mark.parametrize("kind", ["model", "scores"])
@@ -53,22 +54,40 @@ def test_a_damaged_mark_counts_as_missing(content, tmp_path):
     assert not verify_store(store).damaged
 
 
-def test_damaged_staged_samples_are_copied_again(tmp_path, monkeypatch):
-    """On a cluster an array is copied into the store; the copy of an interrupted call may be damaged."""
-    store = tmp_path / "model.zarr"
+def test_an_array_is_copied_beside_the_store_while_workers_read_it(tmp_path, monkeypatch):
+    """A killed call leaves its copy, which may be damaged; the next call removes it and copies again."""
+    store, left = tmp_path / "model.zarr", tmp_path / ".model.zarr.samples-of-a-killed-call"
+    left.mkdir()
+    (left / "00000000.npy").write_bytes(b"")
     with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None):
         with monkeypatch.context() as patch:
             patch.setattr(fit_graphs, "fit_blocks", Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 fit(store=store)
-        (chunk,) = (store / "samples" / "c").rglob("0/0")
-        chunk.write_bytes(b"")
+        assert [path.name for path in tmp_path.iterdir()] == ["model.zarr"]
         again = fit(store=store)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.zarr"]
     assert np.array_equal(again.divergences_, fit().divergences_)
 
 
+def test_an_array_that_changes_before_it_is_copied_is_refused(tmp_path, monkeypatch):
+    samples, copy = X.copy(), staging.copy_array
+
+    def change(array, *arguments):
+        array[3] += 1
+        return copy(array, *arguments)
+
+    monkeypatch.setattr(staging, "copy_array", change)
+    with (
+        Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None),
+        pytest.raises(InvalidInputError, match="changed"),
+    ):
+        fit(samples, store=tmp_path / "model.zarr")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_finished_model_refuses_late_writes(tmp_path):
-    """A worker that was suspended continues after the store is finished and its staged samples are removed."""
+    """A worker that was suspended continues after the store is finished."""
     store = tmp_path / "model.zarr"
     fit(store=store)
     unfinish(store)
@@ -76,8 +95,6 @@ def test_a_finished_model_refuses_late_writes(tmp_path):
     fit(store=store)
     with pytest.raises(StoreWriteError, match="was finished"):
         late.write_block(NodeBlock(0, 0, 50), {"statistics": np.zeros((4, 2, 50))})
-    with pytest.raises(StoreWriteError, match="was finished while this part was computed"):
-        late.check_staged()
     assert not verify_store(store).damaged
 
 
