@@ -14,7 +14,7 @@ from fxdask.execution.resources import measured_resources, resources_of
 from fxdask.kernels.criteria.base import Need
 from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.kernels.criteria.table import CRITERIA
-from fxdask.kernels.density.cells import FEWEST_TABULATED
+from fxdask.kernels.density.grid_sums import FEWEST_TABULATED
 from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit
 from fxdask.planning.machine import ClusterShape
