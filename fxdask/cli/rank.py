@@ -22,7 +22,8 @@ from fxdask.cli.output import print_result
 from fxdask.estimators.ranking import check_table_path
 from fxdask.reporting.page import check_report_path
 from fxdask.reporting.ranking_page import GENERATOR
-from fxdask.store.parquet import arrow, is_parquet_name
+from fxdask.store.arrow import arrow
+from fxdask.store.parquet import is_parquet_name
 from fxdask.workflows.rank_settings import MISSING
 
 __all__ = ["rank"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fxdask.estimators.classifier import FisherNetworkClassifier
 from fxdask.store.paths import store_url
-from fxdask.workflows.persistence import load_model
+from fxdask.workflows.loading import load_model
 
 __all__ = ["load"]
 

@@ -18,8 +18,8 @@ from fxdask.estimators.parameters import checked_rank_settings
 from fxdask.execution.resources import checked_limit
 from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.reporting.ranking_page import report_ranking
+from fxdask.store.arrow import arrow
 from fxdask.store.files import check_file_path, write_file
-from fxdask.store.parquet import arrow
 from fxdask.store.paths import checked_store_url
 from fxdask.workflows.data import as_labels, encode_labels
 from fxdask.workflows.model import TrainingData

@@ -10,7 +10,7 @@ from fxdask.execution.resources import checked_limit
 from fxdask.reporting.model_page import report_model
 from fxdask.store.paths import store_url
 from fxdask.workflows.evaluate import Evaluation, checked_test_data
-from fxdask.workflows.persistence import load_model
+from fxdask.workflows.loading import load_model
 
 __all__ = ["report"]
 

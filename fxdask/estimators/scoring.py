@@ -13,11 +13,12 @@ import numpy as np
 from fxdask.errors import InvalidInputError
 from fxdask.estimators.classifier import FisherNetworkClassifier
 from fxdask.execution.resources import checked_limit
-from fxdask.store.parquet import arrow, is_parquet_name
+from fxdask.store.arrow import arrow
+from fxdask.store.parquet import is_parquet_name
 from fxdask.store.paths import checked_store_url, store_url
 from fxdask.workflows.copies import CopyOptions, readable_samples
 from fxdask.workflows.data import as_labels
-from fxdask.workflows.persistence import load_model
+from fxdask.workflows.loading import load_model
 from fxdask.workflows.score import BatchScores, ScoreOptions, checked_truth, score_model
 from fxdask.workflows.tables import split_columns, with_label_column
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isqrt
 
+from fxdask.planning.fit_size import FitSize, SampleFacts
 from fxdask.planning.machine import COMPILER_BYTES, Resources
 from fxdask.planning.prediction import Prediction
 from fxdask.sizes import (
@@ -19,11 +20,9 @@ from fxdask.sizes import (
     padded_length,
     row_ranges,
     rows_per_read,
-    structured_tile,
-    tile_shape,
 )
 
-__all__ = ["BINS_PER_BRACKET", "BRACKET_SLACK", "FitPlan", "FitSize", "SampleFacts"]
+__all__ = ["BINS_PER_BRACKET", "BRACKET_SLACK", "FitPlan"]
 
 BYTES_PER_PROJECTION = 8 * MIB
 LARGEST_PREPROCESSED_COPY = 64 * MIB
@@ -55,79 +54,7 @@ READING_WORK, ORDERING_WORK = 40, 300
 TRANSFORM_WORK = 8  # of one value, for each doubling of the length of a transform
 FEWEST_VALUES_TO_COMPILE = 2**25  # fewer are sorted before numba is loaded
 MOST_IN_BRACKETS = 0.75  # share of a class's values; beyond it, keeping all is faster and needs little more memory
-
-
-@dataclass(frozen=True, kw_only=True)
-class SampleFacts:
-    """Type and location of the samples."""
-
-    itemsize: int = 4
-    in_memory: bool = True
-    """Whether the samples are in the memory of the tasks' processes, so that nothing is read."""
-    read_bytes: int = 0
-    """Additional memory of one read, for decoded chunks that are larger than the read."""
-    widened: bool = False
-    """Whether preprocessing makes float64 copies."""
-    probes_in_memory: bool = True
-    """Whether every process keeps the probed samples in memory."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitSize:
-    """The size of a fit, independent of how it is split."""
-
-    n_nodes: int
-    n_features: int
-    class_counts: tuple[int, ...]
-    """Training samples of each class."""
-    n_selected: int
-    """Nodes selected per class."""
-    n_ranked: int = 0
-    """Best nodes of each class that the blocks keep; 0 means those selected."""
-    kept: tuple[str, ...] = ()
-    """Optional arrays that the store keeps for all nodes: "weights", "projections"."""
-    sorts_columns: bool = False
-    """Whether the criterion needs all values of a node at once, sorted."""
-    n_tables: int = 0
-    """Density tables of the fitted model; 0 means one for each class and selected node."""
-    learned_bytes: int = 0
-    """Size of the arrays that the combination rule learns."""
-    projection: str = "gaussian"
-    """The projection in use."""
-    keeps_tables: bool = False
-    """Whether the model keeps tables instead of the projections onto its selected nodes."""
-
-    @property
-    def size(self) -> FitSize:
-        """The size only, without the plan."""
-        return FitSize(**{field.name: getattr(self, field.name) for field in fields(FitSize)})
-
-    @property
-    def needs_all_values(self) -> bool:
-        """Whether the values of all samples at a node must be in memory at once."""
-        return self.sorts_columns or "projections" in self.kept
-
-    @property
-    def is_structured(self) -> bool:
-        """Whether samples are transformed instead of multiplied with weights."""
-        return self.projection == "structured"
-
-    @property
-    def tile_shape(self) -> TileShape:
-        """Nodes and samples that are projected together."""
-        if self.is_structured:
-            return structured_tile(self.n_features)
-        return tile_shape(self.n_features, self.n_samples)
-
-    @property
-    def n_samples(self) -> int:
-        """Number of training samples."""
-        return sum(self.class_counts)
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes."""
-        return len(self.class_counts)
+FLOAT32_IN_MEMORY = SampleFacts()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +65,8 @@ class FitPlan(FitSize):
 
     Examples
     --------
-    >>> from fxdask.planning.fit_plan import FitSize
     >>> from fxdask.planning.fit_search import plan_fit
+    >>> from fxdask.planning.fit_size import FitSize
     >>> plan = plan_fit(FitSize(n_nodes=10_000, n_features=784, class_counts=(6_000, 6_000), n_selected=10))
     >>> plan.n_blocks, plan.block(0).n_nodes, plan.is_streamed
     (27, 384, False)
@@ -151,7 +78,7 @@ class FitPlan(FitSize):
     """Samples whose values are in memory at a time; 0 means all samples."""
     is_counted: bool = False
     """Whether a streamed fit counts the values inside brackets first, because it cannot keep all of them."""
-    samples: SampleFacts = SampleFacts()
+    samples: SampleFacts = FLOAT32_IN_MEMORY
     resources: Resources | None = None
     prediction: Prediction | None = None
     """What the fit takes, if it was measured how quick this machine is."""

@@ -8,7 +8,8 @@ from dataclasses import fields, replace
 from operator import lt
 
 from fxdask.errors import InvalidInputError, MemoryPlanError
-from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
+from fxdask.planning.fit_plan import FitPlan
+from fxdask.planning.fit_size import FitSize, SampleFacts
 from fxdask.planning.machine import SHARE_OF_LIMIT, Resources
 from fxdask.planning.prediction import SECONDS_PER_TASK
 from fxdask.sizes import FULL_TILE_NODES, LANES, MIB, format_bytes
@@ -59,7 +60,8 @@ def plan_fit(
 
     Examples
     --------
-    >>> from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
+    >>> from fxdask.planning.fit_plan import FitPlan
+    >>> from fxdask.planning.fit_size import FitSize, SampleFacts
     >>> from fxdask.planning.fit_search import plan_fit
     >>> from fxdask.planning.machine import Resources
     >>> small = Resources(limit=512 * 2**20, baseline=140 * 2**20, threads=1, processes=2)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from fxdask.sizes import row_ranges, staged_rows_per_piece
 from fxdask.store.model import ModelStore
-from fxdask.store.parquet import ParquetAddress, column_pieces
+from fxdask.store.parquet import ParquetAddress
+from fxdask.store.parquet_rows import column_pieces
 from fxdask.store.ranking import RankingStore
 
 __all__ = ["ColumnSource", "StagedCodes", "StagedColumns", "read_columns", "read_part"]

@@ -1,4 +1,4 @@
-"""Parquet files as a source of samples: rows of chosen columns, one row group after another.
+"""Parquet tables: their files, row groups and columns, as the footers describe them.
 
 Rows are numbered through all files of a folder, in the order of the file names. A number in a name
 counts as a number, so that ``part.2`` comes before ``part.10``.
@@ -7,48 +7,36 @@ counts as a number, so that ``part.2`` comes before ``part.10``.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
-from threading import Lock
 from typing import Any
 from uuid import uuid4
-from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fxdask.errors import InvalidInputError, NotFiniteError
-from fxdask.store.footers import FooterCache
+from fxdask.errors import InvalidInputError
+from fxdask.store.arrow import arrow, listed, open_parquet_file, parquet_errors
 from fxdask.store.paths import file_version, files_at, is_local
 from fxdask.store.retry import reading, retried
 
 __all__ = [
     "ParquetAddress",
     "ParquetTable",
+    "RowGroup",
     "TableColumn",
-    "arrow",
-    "arrow_of_frame",
-    "column_pieces",
     "is_parquet",
     "is_parquet_name",
     "open_parquet",
-    "parquet_reader",
-    "read_arrow_rows",
-    "read_column",
     "row_groups",
 ]
 
 SUFFIXES = (".parquet", ".parq", ".pq")
 MAGIC = b"PAR1"
 FOOTERS_AT_A_TIME = 8
-MOST_FOOTER_BYTES = 2**24
 MOST_PAGE_HEADERS = 2**10
 OTHER_SUFFIXES = (".npy", ".zarr")
 ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
@@ -151,17 +139,17 @@ class ParquetTable:
         unknown = [name for name in chosen if name not in known]
         if unknown:
             raise InvalidInputError(
-                f"{self.url} has no column {_listed(unknown)}; its columns are {_listed(sorted(known), 10)}"
+                f"{self.url} has no column {listed(unknown)}; its columns are {listed(sorted(known), 10)}"
             )
         repeated = _repeated(column.name for column in self.schema) & set(chosen)
         if repeated:
             raise InvalidInputError(
-                f"{self.url} has several columns named {_listed(sorted(repeated))}; write it with a name for each"
+                f"{self.url} has several columns named {listed(sorted(repeated))}; write it with a name for each"
             )
         repeated = _repeated(chosen)
         if repeated:
             raise InvalidInputError(
-                f"column {_listed(sorted(repeated))} is chosen more than once; choose each column once"
+                f"column {listed(sorted(repeated))} is chosen more than once; choose each column once"
             )
         if not chosen:
             raise InvalidInputError("no columns were chosen; choose at least one")
@@ -210,12 +198,6 @@ class ParquetTable:
 
 def _repeated(names: Iterable[str]) -> set[str]:
     return {name for name, count in Counter(names).items() if count > 1}
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    """Quoted names, the first few of many."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + more
 
 
 # Opening
@@ -281,60 +263,12 @@ def _natural_order(name: str) -> list[tuple[int, str]]:
     return [(int(word), "") if word.isdigit() else (-1, word) for word in re.split(r"([0-9]+)", name)]
 
 
-def arrow() -> Any:
-    """The package pyarrow, imported where it is needed, because it is optional and takes long to import."""
-    try:
-        import pyarrow.parquet  # noqa: PLC0415
-    except ImportError as error:
-        raise InvalidInputError(
-            f"Parquet needs the package pyarrow ({error}); run pip install 'fxdask[parquet]'"
-        ) from error
-    return pyarrow
-
-
-@contextmanager
-def _parquet_errors(file: str) -> Iterator[None]:
-    """Report what pyarrow raises in one sentence that names the file."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise InvalidInputError(f"there is no file {file}; check the path") from None
-    except InvalidInputError:
-        raise
-    except (ValueError, NotImplementedError, RecursionError, OSError, arrow().ArrowException) as error:
-        # pyarrow reports damaged content by these types, and an OSError then has no number.
-        if isinstance(error, OSError) and (error.errno is not None or not is_local(file)):
-            raise
-        reason = " ".join(str(error).split())
-        raise InvalidInputError(f"{file} is not a readable Parquet file ({reason}); write the file again") from error
-
-
-def _open_file(url: str, path: str, version: str) -> Any:
-    """One file, opened by pyarrow; remote ones are read in few large requests.
-
-    The footer of the same version of the file is parsed once in a process.
-    """
-    pq = arrow().parquet
-    if is_local(url):
-        found = os.stat(path)
-        key: tuple[Any, ...] = (path, version, found.st_size, found.st_mtime_ns, found.st_ino)
-        footer = _footers.get(key)
-        opened = pq.ParquetFile(path, metadata=footer)
-    else:
-        key, (files, _) = (path, version), files_at(url)
-        footer = _footers.get(key)
-        opened = pq.ParquetFile(files.open(path, "rb", cache_type="none"), metadata=footer, pre_buffer=True)
-    if footer is None:
-        _footers.put(key, opened.metadata)
-    return opened
-
-
 @retried
 def open_parquet(path: str | Path, columns: Sequence[str] | None = None) -> ParquetTable:
     """A path or URL of a Parquet file or of a folder of such files -> its table; only the footers are read."""
     text = str(path)
     url = str(Path(text).expanduser().absolute()) if is_local(text) else text.rstrip("/")
-    with _parquet_errors(url), reading(url, "the list of files"):
+    with parquet_errors(url), reading(url, "the list of files"):
         found = _parquet_files(url)
     names = list(found)
     if not names:
@@ -342,7 +276,7 @@ def open_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Parq
     version = _version(found)
     with ThreadPoolExecutor(FOOTERS_AT_A_TIME) as pool:
         footers = list(pool.map(lambda name: _read_footer(url, name, version), names))
-    with _parquet_errors(url):
+    with parquet_errors(url):
         table = _table_of(url, dict(zip(names, footers, strict=True)), version)
     return table if columns is None else table.choose(columns)
 
@@ -366,7 +300,7 @@ def _table_of(url: str, footers: Mapping[str, Any], version: str) -> ParquetTabl
 
 
 def _read_footer(url: str, name: str, version: str) -> Any:
-    with _parquet_errors(name), _open_file(url, name, version) as opened:
+    with parquet_errors(name), open_parquet_file(url, name, version) as opened:
         return opened.metadata
 
 
@@ -405,209 +339,3 @@ def _differing(first: Any, other: Any) -> dict[str, str]:
     found = {column.name: column.type for column in _columns_of(other)}
     expected = {column.name: column.type for column in _columns_of(first)}
     return {name: found.get(name, "missing") for name in expected if found.get(name) != expected[name]}
-
-
-# Reading
-
-
-class _SharedGroup:
-    """A decoded row group, of which several ranges are read."""
-
-    def __init__(self, n_rows: int) -> None:
-        self.lock = Lock()
-        self.columns: list[NDArray] | None = None
-        self.n_left = n_rows
-
-
-class _OpenTable:
-    """An address in this process: where its row groups begin, and the decoded ones.
-
-    A range of rows is often much shorter than a row group, which can only be decoded as a whole. So a
-    decoded group is kept until all its rows were read. There are never more of them than there are
-    calls that read at the same time.
-    """
-
-    def __init__(self, source: ParquetAddress) -> None:
-        self._lock = Lock()
-        self._decoded: OrderedDict[RowGroup, _SharedGroup] = OrderedDict()
-        self._n_readers = 0
-        self._groups = row_groups(source)
-        self._starts = np.array([group.start for group in self._groups], np.int64)
-
-    def parts(self, start: int, stop: int) -> Iterator[tuple[RowGroup, int, int]]:
-        """The row groups of these rows, each with its first and last wanted row, counted within the group."""
-        first = max(0, int(np.searchsorted(self._starts, start, side="right")) - 1)
-        for index in range(first, int(np.searchsorted(self._starts, stop))):
-            group = self._groups[index]
-            yield group, max(0, start - group.start), min(group.n_rows, stop - group.start)
-
-    def read(self, source: ParquetAddress, group: RowGroup, low: int, out: NDArray) -> None:
-        """Write the rows of a group from ``low`` on into ``out``."""
-        if len(out) == group.n_rows:
-            _fill(out, _decoded_columns(source, group, out.dtype), low)
-            return
-        with self._lock:
-            self._n_readers += 1
-            shared = self._decoded.setdefault(group, _SharedGroup(group.n_rows))
-            self._decoded.move_to_end(group)
-        try:
-            with shared.lock:
-                if shared.columns is None:
-                    shared.columns = _decoded_columns(source, group, out.dtype)
-            _fill(out, shared.columns, low)
-        finally:
-            with self._lock:
-                self._n_readers -= 1
-                shared.n_left -= len(out)
-                if shared.n_left <= 0 or shared.columns is None:
-                    self._decoded.pop(group, None)
-                while len(self._decoded) > max(1, self._n_readers):
-                    self._decoded.popitem(last=False)
-
-
-def _fill(out: NDArray, columns: Sequence[NDArray], low: int) -> None:
-    """(column,) values of a whole group -> its rows from ``low`` on, as many as ``out`` has."""
-    for feature, values in enumerate(columns):
-        out[:, feature] = values[low : low + len(out)]
-
-
-_footers = FooterCache(MOST_FOOTER_BYTES)
-
-
-def forget_footers() -> None:
-    """Free the memory of footers that were kept for later reads."""
-    _footers.clear()
-
-
-_tables: WeakKeyDictionary[ParquetAddress, _OpenTable] = WeakKeyDictionary()
-_tables_lock = Lock()
-
-
-def _open_table(source: ParquetAddress) -> _OpenTable:
-    """The table of an address in this process; it is deleted with the address."""
-    with _tables_lock:
-        if source not in _tables:
-            _tables[source] = _OpenTable(source)
-        return _tables[source]
-
-
-def parquet_reader(
-    source: ParquetAddress, allocate: Callable[[tuple[int, ...], np.dtype], NDArray]
-) -> Callable[[int, int], NDArray]:
-    """A function of (start, stop) that returns those rows, read into an array from ``allocate``."""
-    if source.dtype is None:
-        raise InvalidInputError(f"{source.url} has columns that do not hold numbers; choose other columns")
-    dtype, table = np.dtype(source.dtype), _open_table(source)
-
-    @retried
-    def read(start: int, stop: int) -> NDArray:
-        stop = min(stop, source.n_rows)
-        rows = allocate((max(0, stop - start), len(source.columns)), dtype)
-        for group, low, high in table.parts(start, stop):
-            first = group.start + low - start
-            table.read(source, group, low, rows[first : first + high - low])
-        return rows
-
-    return read
-
-
-def column_pieces(source: ParquetAddress) -> Iterator[tuple[int, NDArray]]:
-    """(column, row) values of every row group with its first row, which the next ones may overwrite.
-
-    Only the chosen columns are read and decoded.
-    """
-    values = np.empty((len(source.columns), 0), np.dtype(source.dtype))
-    for path, groups in groupby(row_groups(source), key=lambda group: group.path):
-        # A file of many columns and row groups has a long footer, so it is opened once for all of them.
-        with _parquet_errors(path), _open_file(source.url, path, source.version) as opened:
-            for group in groups:
-                if values.shape[1] != group.n_rows:
-                    values = np.empty((len(source.columns), group.n_rows), values.dtype)
-                columns = _as_columns(_read_group(source, group, opened), source, group, values.dtype)
-                for feature, column in enumerate(columns):
-                    values[feature] = column
-                yield group.start, values
-
-
-def _decoded_columns(source: ParquetAddress, group: RowGroup, dtype: np.dtype) -> list[NDArray]:
-    """(column,) values of one row group; without nulls they are Arrow's own memory."""
-    return _as_columns(_arrow_group(source, group), source, group, dtype)
-
-
-def _as_columns(table: Any, source: ParquetAddress, group: RowGroup, dtype: np.dtype) -> list[NDArray]:
-    return [
-        _as_numpy(table.column(name), dtype, group.start, feature, name) for feature, name in enumerate(source.columns)
-    ]
-
-
-def _arrow_group(source: ParquetAddress, group: RowGroup) -> Any:
-    """One row group as an Arrow table of the chosen columns."""
-    with _parquet_errors(group.path), _open_file(source.url, group.path, source.version) as opened:
-        return _read_group(source, group, opened)
-
-
-def _read_group(source: ParquetAddress, group: RowGroup, opened: Any) -> Any:
-    """One row group of an open file as an Arrow table of the chosen columns."""
-    n_rows = None
-    if group.index < opened.num_row_groups:
-        table = opened.read_row_group(group.index, columns=list(source.columns), use_threads=False)
-        n_rows = table.num_rows
-    if n_rows != group.n_rows or not set(source.columns) <= set(table.column_names):
-        raise InvalidInputError(
-            f"{group.path} has changed since its footer was read: row group {group.index} had {group.n_rows} rows "
-            f"of {len(source.columns)} columns; start again, and do not change X meanwhile"
-        )
-    return table
-
-
-def _as_numpy(column: Any, dtype: np.dtype, start: int, feature: int, name: str) -> NDArray:
-    """A column of numbers as NumPy array; nulls become NaN, or are refused if the type has no NaN."""
-    if column.null_count:
-        if dtype.kind != "f":
-            missing = np.flatnonzero(column.is_null().to_numpy())
-            raise NotFiniteError("a missing value", start + int(missing[0]), feature, name)
-        column = column.cast(arrow().from_numpy_dtype(dtype), safe=False)
-    return column.to_numpy()
-
-
-def arrow_of_frame(frame: Any, columns: Sequence[str]) -> Any:
-    """Columns of a pandas or Polars DataFrame as an Arrow table; refused if Arrow has no type for one."""
-    chosen, pa = frame[list(columns)], arrow()
-    objects = [name for name, kind in getattr(chosen, "schema", {}).items() if str(kind) == "Object"]
-    if objects:  # Polars would copy the addresses of the objects
-        raise InvalidInputError(f"column {_listed(objects)} holds Python objects; convert it to text or to numbers")
-    try:
-        return chosen.to_arrow() if hasattr(chosen, "to_arrow") else pa.Table.from_pandas(chosen, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        reason = " ".join(str(error.args[0] if error.args else error).split())
-        raise InvalidInputError(
-            f"column {_listed(list(columns))} has values that no type of Parquet holds ({reason}); "
-            "convert it to text or to numbers"
-        ) from error
-
-
-@retried
-def read_arrow_rows(source: ParquetAddress | Any, start: int, stop: int) -> Any:
-    """A range of rows of an address or of an Arrow table as Arrow table, for columns that are copied unchanged."""
-    if not isinstance(source, ParquetAddress):
-        return source.slice(start, stop - start)
-    stop, names = min(stop, source.n_rows), list(source.columns)
-    wanted = _open_table(source).parts(start, stop)
-    parts = [_arrow_group(source, group).slice(low, high - low).select(names) for group, low, high in wanted]
-    if parts:
-        return arrow().concat_tables(parts)
-    with _parquet_errors(source.url), _open_file(source.url, source.files[0].path, source.version) as opened:
-        return opened.schema_arrow.empty_table().select(names)
-
-
-@retried
-def read_column(source: ParquetAddress) -> NDArray:
-    """(row,) all values of an address of one column, of any type, for labels."""
-    (name,) = source.columns
-    parts = []
-    for group in row_groups(source):
-        column = _arrow_group(source, group).column(name)
-        is_category = arrow().types.is_dictionary(column.type)
-        with _parquet_errors(group.path):
-            parts.append((column.cast(column.type.value_type) if is_category else column).to_numpy())
-    return np.concatenate(parts) if parts else np.empty(0, source.dtype or object)

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError, StoreExistsError, StoreFormatError, StoreUnfinishedError, StoreWriteError
+from fxdask.store.arrow import arrow
 from fxdask.store.card import CARD, model_card
 from fxdask.store.damage import check_count, damaged
-from fxdask.store.parquet import arrow
 from fxdask.store.paths import files_at, is_local, is_partial
 from fxdask.store.retry import reading, retried, writing
 

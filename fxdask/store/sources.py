@@ -21,7 +21,8 @@ from zarr.buffer.cpu import NDBuffer
 from fxdask.errors import InvalidInputError, StoreFormatError, StoreReadError
 from fxdask.sizes import rows_per_read
 from fxdask.store.damage import damaged
-from fxdask.store.parquet import ParquetAddress, parquet_reader
+from fxdask.store.parquet import ParquetAddress
+from fxdask.store.parquet_rows import parquet_reader
 from fxdask.store.parts import PartsAddress
 from fxdask.store.paths import file_version, files_at, is_local, why_unreachable, zarr_location
 from fxdask.store.retry import reading, retried

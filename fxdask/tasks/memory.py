@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from fxdask.kernels.scorer import forget_received
-from fxdask.store.parquet import forget_footers
+from fxdask.store.arrow import forget_footers
 from fxdask.tasks.cache import n_cached_jobs
 from fxdask.tasks.telemetry import resident_bytes
 

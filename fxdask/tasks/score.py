@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fxdask.kernels.scorer import Scored, Scorer, log_likelihood, merge_scored
-from fxdask.store.parquet import ParquetAddress, read_arrow_rows
+from fxdask.store.parquet import ParquetAddress
+from fxdask.store.parquet_rows import read_arrow_rows
 from fxdask.store.score_table import ScoreTable
 from fxdask.store.scores import ScoreStore
 from fxdask.store.sources import Source, read_pieces

@@ -32,7 +32,7 @@ from fxdask.tasks.threads import one_blas_thread
 from fxdask.workflows.fit import fit_model
 from fxdask.workflows.job import checked_preprocessing, make_job
 from fxdask.workflows.model import TrainingData
-from fxdask.workflows.persistence import ModelRequest
+from fxdask.workflows.model_request import ModelRequest
 from fxdask.workflows.plan import FitOptions
 from fxdask.workflows.settings import FitSettings
 

@@ -18,7 +18,8 @@ from sklearn.utils.validation import column_or_1d
 from fxdask.errors import InvalidInputError
 from fxdask.execution.compute import compute_collection
 from fxdask.execution.frames import frame_as_array, is_dask_frame
-from fxdask.store.parquet import ParquetTable, TableColumn, read_column
+from fxdask.store.parquet import ParquetTable, TableColumn
+from fxdask.store.parquet_rows import read_column
 from fxdask.store.sources import (
     address_of_mapped,
     address_of_path,

@@ -30,8 +30,10 @@ from fxdask.tasks.job import FitJob
 from fxdask.tasks.telemetry import merge_worker_stats
 from fxdask.workflows.importance import measure_importances
 from fxdask.workflows.job import checked_preprocessing, make_job, with_store
+from fxdask.workflows.loading import load_model
 from fxdask.workflows.model import FittedModel, TrainingData, weight_fingerprint
-from fxdask.workflows.persistence import ModelRequest, load_model, open_or_create, write_model
+from fxdask.workflows.model_request import ModelRequest
+from fxdask.workflows.persistence import open_or_create, write_model
 from fxdask.workflows.plan import FitOptions, plan_model, with_tables_if_large
 from fxdask.workflows.pool import select_shared
 from fxdask.workflows.selection import (

@@ -15,7 +15,7 @@ from fxdask.planning.fit_search import replanned
 from fxdask.store.columns import StagedCodes
 from fxdask.store.model import ModelStore
 from fxdask.tasks.job import FitJob
-from fxdask.workflows.persistence import ModelRequest
+from fxdask.workflows.model_request import ModelRequest
 
 __all__ = ["checked_preprocessing", "make_job", "prior_values", "with_store"]
 

@@ -13,7 +13,8 @@ from fxdask.tasks.fit import FitSummary
 from fxdask.tasks.job import FitJob
 from fxdask.workflows.job import checked_preprocessing, make_job, with_store
 from fxdask.workflows.model import TrainingData
-from fxdask.workflows.persistence import ModelRequest, open_or_create
+from fxdask.workflows.model_request import ModelRequest
+from fxdask.workflows.persistence import open_or_create
 from fxdask.workflows.plan import FitOptions, plan_model
 from fxdask.workflows.selection import warn_of_zero_spreads
 from fxdask.workflows.settings import FitSettings

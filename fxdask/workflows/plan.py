@@ -14,9 +14,10 @@ from fxdask.execution.resources import measured_resources, resources_of
 from fxdask.kernels.criteria.base import Need
 from fxdask.kernels.criteria.relief import N_ANCHORS, N_NEIGHBOURS
 from fxdask.kernels.criteria.table import CRITERIA
-from fxdask.kernels.density.cells import FEWEST_TABULATED
-from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
+from fxdask.kernels.density.grid_sums import FEWEST_TABULATED
+from fxdask.planning.fit_plan import FitPlan
 from fxdask.planning.fit_search import plan_fit
+from fxdask.planning.fit_size import FitSize, SampleFacts
 from fxdask.planning.machine import ClusterShape
 from fxdask.planning.pool_plan import plan_pool, plan_pool_relief
 from fxdask.planning.table_plan import TABLES_ABOVE, plan_tables

@@ -24,6 +24,7 @@ from fxdask.planning.pool_plan import pool_size_for
 
 __all__ = [
     "AUTOMATIC",
+    "EARLIER_SETTINGS",
     "PRIORS",
     "PROJECTIONS_KEPT",
     "SELECTIONS",
@@ -44,6 +45,8 @@ PROJECTIONS_KEPT = ("selected", "all", "table")
 # Outside of this range the squared distance in bandwidths overflows float64.
 SMALLEST_BANDWIDTH, LARGEST_BANDWIDTH = 1e-100, 1e100
 MEASURED_BY_A_FIT = frozenset({Need.LOCATION_AND_SPREAD, Need.MOMENTS, Need.SORTED_COLUMNS, Need.DISTANCES})
+# Settings that stores lack which were made before the settings existed, and what those fits did.
+EARLIER_SETTINGS = {"selection": "top", "pool_size": "auto", "shrink_spread": False, "projection": "gaussian"}
 
 
 @dataclass(frozen=True, kw_only=True)

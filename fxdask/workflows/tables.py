@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError, NotFiniteError
 from fxdask.execution.frames import is_dask_frame
-from fxdask.store.parquet import ParquetTable, TableColumn, arrow_of_frame, is_parquet, open_parquet
+from fxdask.store.arrow import arrow_of_frame
+from fxdask.store.parquet import ParquetTable, TableColumn, is_parquet, open_parquet
 from fxdask.store.paths import is_local
 
 __all__ = [

@@ -15,8 +15,8 @@ from fxdask.execution.fit import fit_blocks
 from fxdask.kernels.preprocessing import Preprocessing
 from fxdask.kernels.selection import top_nodes
 from fxdask.kernels.statistics import SPREAD_SOURCES
-from fxdask.planning.fit_plan import FitSize
 from fxdask.planning.fit_search import plan_fit
+from fxdask.planning.fit_size import FitSize
 from fxdask.sizes import format_bytes
 from fxdask.tasks import fit as fit_tasks
 from fxdask.tasks.fit import FitSummary

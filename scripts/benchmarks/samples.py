@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.measure import save
 from benchmarks.workers import evidence, process_ids, workers
 from fxdask import FisherNetworkClassifier
-from fxdask.planning.fit_plan import FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit
+from fxdask.planning.fit_size import FitSize, SampleFacts
 from fxdask.planning.machine import Resources
 from fxdask.planning.table_plan import plan_tables
 from fxdask.sizes import format_bytes

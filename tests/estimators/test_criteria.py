@@ -7,8 +7,8 @@ from small import one_sentence
 import fxdask
 from fxdask import CRITERIA, FisherNetworkClassifier
 from fxdask.errors import InvalidInputError, MemoryPlanError
-from fxdask.planning.fit_plan import FitSize
 from fxdask.planning.fit_search import plan_fit
+from fxdask.planning.fit_size import FitSize
 from fxdask.planning.machine import Resources
 
 OF_NODES = sorted(set(CRITERIA) - {"relief"})

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fxdask.errors import InvalidInputError, MemoryPlanError
-from fxdask.planning.fit_plan import FitSize, SampleFacts
 from fxdask.planning.fit_search import plan_fit, replanned
+from fxdask.planning.fit_size import FitSize, SampleFacts
 from fxdask.planning.machine import Resources
 from fxdask.sizes import MIB, format_bytes, padded_length, row_ranges, rows_per_read, tile_shape
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxdask.planning.fit_plan import FitSize, SampleFacts
 from fxdask.planning.fit_prediction import predict_fit
 from fxdask.planning.fit_search import plan_fit
+from fxdask.planning.fit_size import FitSize, SampleFacts
 from fxdask.planning.machine import Resources
 from fxdask.planning.prediction import SECONDS_PER_BLOCK, SECONDS_PER_TASK, Rates
 

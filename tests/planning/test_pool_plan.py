@@ -11,8 +11,8 @@ from fxdask.errors import MemoryPlanError
 from fxdask.kernels.copula import rank_scores, score_sums
 from fxdask.kernels.joint_selection import factor_bytes
 from fxdask.planning import pool_plan
-from fxdask.planning.fit_plan import FitSize
 from fxdask.planning.fit_search import plan_fit
+from fxdask.planning.fit_size import FitSize
 from fxdask.planning.machine import Resources
 from fxdask.planning.pool_plan import POOL_TILE_NODES, plan_pool, pool_size_for
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from fxdask.errors import MemoryPlanError
-from fxdask.planning.fit_plan import FitPlan, FitSize, SampleFacts
+from fxdask.planning.fit_plan import FitPlan
 from fxdask.planning.fit_search import plan_fit
+from fxdask.planning.fit_size import FitSize, SampleFacts
 from fxdask.planning.machine import Resources
 from fxdask.planning.table_plan import plan_tables
 from fxdask.sizes import MIB

@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow.parquet as pq
 from store.test_parquet import X, write, write_folder
 
-from fxdask.store import parquet
+from fxdask.store import arrow
 from fxdask.store.footers import FooterCache
-from fxdask.store.parquet import column_pieces, open_parquet
+from fxdask.store.parquet import open_parquet
+from fxdask.store.parquet_rows import column_pieces
 from fxdask.store.sources import open_rows
 
 
@@ -31,7 +32,7 @@ def test_footers_that_were_not_used_for_the_longest_time_are_dropped():
 
 
 def test_every_footer_is_parsed_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet, "_footers", FooterCache(2**20))
+    monkeypatch.setattr(arrow, "_footers", FooterCache(2**20))
     opened, given = pq.ParquetFile, []
 
     def counted(path, *, metadata=None, **options):

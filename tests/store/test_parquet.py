@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from small import one_sentence
 
 from fxdask.errors import InvalidInputError, NotFiniteError
-from fxdask.store import parquet
-from fxdask.store.parquet import is_parquet, open_parquet, read_arrow_rows, read_column
+from fxdask.store import parquet_rows
+from fxdask.store.parquet import is_parquet, open_parquet
+from fxdask.store.parquet_rows import read_arrow_rows, read_column
 from fxdask.store.sources import decoded_bytes, fingerprint, location_of, open_rows, rows_per_chunk, shape_and_dtype
 
 X = np.arange(120, dtype=np.float32).reshape(40, 3)
@@ -127,13 +128,15 @@ def test_parquet_at_a_url(tmp_path):
 
 def test_a_pass_by_short_ranges_decodes_every_row_group_once(tmp_path, monkeypatch):
     decoded = []
-    original = parquet._arrow_group
-    monkeypatch.setattr(parquet, "_arrow_group", lambda source, group: decoded.append(group) or original(source, group))
+    original = parquet_rows._arrow_group
+    monkeypatch.setattr(
+        parquet_rows, "_arrow_group", lambda source, group: decoded.append(group) or original(source, group)
+    )
     address = open_parquet(write(tmp_path / "t.parquet", group=13)).address()
     for start in range(0, 40, 3):  # one reader for each range, as tasks have
         assert np.array_equal(open_rows(address)(start, start + 3), X[start : start + 3])
     assert [group.start for group in decoded] == [0, 13, 26, 39]
-    assert not parquet._open_table(address)._decoded, "nothing is kept after all rows were read"
+    assert not parquet_rows._open_table(address)._decoded, "nothing is kept after all rows were read"
 
 
 def test_threads_share_decoded_row_groups(tmp_path):
@@ -149,7 +152,7 @@ def test_threads_share_decoded_row_groups(tmp_path):
     for thread in threads:
         thread.join()
     assert np.array_equal(np.concatenate(found), X)
-    assert len(parquet._open_table(address)._decoded) <= 1
+    assert len(parquet_rows._open_table(address)._decoded) <= 1
 
 
 def test_memory_of_a_row_group_and_its_length(tmp_path):

@@ -13,8 +13,9 @@ import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import MemoryPlanError
 from fxdask.kernels.criteria import relief
-from fxdask.planning.fit_plan import FitPlan, FitSize
+from fxdask.planning.fit_plan import FitPlan
 from fxdask.planning.fit_search import plan_fit
+from fxdask.planning.fit_size import FitSize
 from fxdask.planning.machine import Resources
 from fxdask.planning.pool_plan import plan_pool_relief
 from fxdask.sizes import MIB

@@ -15,7 +15,8 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.density.cells import (
+from fxdask.kernels.density.exact import LOG_SQRT_2PI, log_density_nearby, reach_of_kernels
+from fxdask.kernels.density.grid_sums import (
     EXTRA_POWERS,
     FARTHEST,
     LONGEST_GRID,
@@ -26,7 +27,6 @@ from fxdask.kernels.density.cells import (
     carried_sums,
     cells_within_reach,
 )
-from fxdask.kernels.density.exact import LOG_SQRT_2PI, log_density_nearby, reach_of_kernels
 from fxdask.kernels.density.tails import REACH_BEHIND
 from fxdask.kernels.density.wide_normal import WideNormal
 

@@ -12,7 +12,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fxdask.kernels.density.cells import PIECES, STEP, Density, TableCells, Tabulated, table_cells
+from fxdask.kernels.density.cells import PIECES, Density, TableCells, Tabulated, table_cells
+from fxdask.kernels.density.grid_sums import STEP
 from fxdask.kernels.density.tails import Tail
 from fxdask.kernels.density.wide_normal import WideNormal
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fxdask.kernels.density import cells as table_module
+from fxdask.kernels.density import cells, grid_sums
 from fxdask.kernels.density import table as density_table
 from fxdask.kernels.density.cells import LARGEST_ERROR, Density
 from fxdask.kernels.density.exact import log_density, log_density_nearby
@@ -92,11 +92,12 @@ def test_errors_with_many_samples_are_within_the_bound(kind, n):
 @pytest.mark.parametrize(("order", "pieces"), [(12, 1), (12, 2), (6, 16), (6, 4)])
 def test_bounds_of_coarse_tables_hold_and_are_tight(order, pieces, monkeypatch):
     """A coarse table has errors far above rounding; its bound must cover them, and be less than 1,000 times larger."""
-    monkeypatch.setattr(table_module, "ORDER", order)
-    for module in (table_module, density_table):
+    for module in (cells, grid_sums):
+        monkeypatch.setattr(module, "ORDER", order)
+    for module in (cells, density_table):
         monkeypatch.setattr(module, "PIECES", pieces)
-    monkeypatch.setattr(table_module, "CELL_ERROR", np.inf)
-    table_module._binomials.cache_clear()
+    monkeypatch.setattr(cells, "CELL_ERROR", np.inf)
+    cells._binomials.cache_clear()
     try:
         for kind in ("normal", "repeated", "clusters"):
             values, bandwidth = drawn(kind, 500)
@@ -105,12 +106,12 @@ def test_bounds_of_coarse_tables_hold_and_are_tight(order, pieces, monkeypatch):
             error = np.abs(look_up(table, points)[0] - log_density(points, values, bandwidth)).max()
             assert 1e-8 < error <= table.error < 1_000 * error
     finally:
-        table_module._binomials.cache_clear()
+        cells._binomials.cache_clear()
 
 
 def test_a_table_of_few_cells_keeps_those_with_most_samples(monkeypatch):
     values = np.sort(np.append(np.random.default_rng(0).standard_normal(400), [500, -500])).astype(np.float32)
-    monkeypatch.setattr(table_module, "MOST_CELLS", 40)
+    monkeypatch.setattr(grid_sums, "MOST_CELLS", 40)
     table = DensityTable(values, 0.3)
     points = np.linspace(-2, 2, 50, dtype=np.float32)
     got, n_summed = look_up(table, points)
@@ -136,7 +137,7 @@ def test_several_tables_at_once_equal_tables_one_by_one():
 def test_sums_from_moments_of_bins_equal_direct_sums(kind, monkeypatch):
     values, bandwidth = drawn(kind, 3_000)
     binned = DensityTable(values, bandwidth)
-    monkeypatch.setattr(table_module, "FEWEST_BINNED", 10**9)
+    monkeypatch.setattr(grid_sums, "FEWEST_BINNED", 10**9)
     direct = DensityTable(values, bandwidth)
     np.testing.assert_allclose(binned.rows, direct.rows, rtol=1e-9, atol=1e-9)
 
