@@ -50,8 +50,9 @@ def _page(name: str, found: pdoc.doc.Doc) -> str:
     if name == "CRITERIA":
         parts += [CRITERIA_TEXT, "\n".join(f"- `{criterion}`" for criterion in fxdask.CRITERIA)]
     if isinstance(found, pdoc.doc.Class):
-        for member in found.own_members:
-            if not MADE_BY_OTHERS.match(member.name) and member.docstring:
+        for member in found.members.values():
+            of_fxdask = member.taken_from[0].startswith("fxdask")
+            if of_fxdask and not MADE_BY_OTHERS.match(member.name) and member.docstring:
                 signature = _signature(f"{name}.{member.name}", member) if isinstance(member, pdoc.doc.Function) else ""
                 parts += [f"## {member.name}", signature, _markdown(member)]
     return "\n\n".join(part for part in parts if part) + "\n"
