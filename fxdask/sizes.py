@@ -22,6 +22,7 @@ __all__ = [
     "padded_length",
     "projection_in_use",
     "row_ranges",
+    "rows_per_piece",
     "rows_per_read",
     "rows_per_step",
     "scoring_tile",
@@ -33,6 +34,7 @@ __all__ = [
 
 MIB = 2**20
 BYTES_PER_READ = 16 * MIB
+BYTES_PER_PIECE = 2 * MIB
 BYTES_PER_SORTED_GROUP = 4 * MIB
 BYTES_PER_RANKED_GROUP = 16 * MIB
 VALUES_PER_COUNT = 2**18
@@ -134,6 +136,12 @@ def rows_per_read(n_features: int) -> int:
     """Samples per read: whole tiles of about 16 MiB as float32, whatever the chunks of the data."""
     samples = tile_shape(n_features).samples
     return samples * max(1, BYTES_PER_READ // (4 * n_features * samples))
+
+
+def rows_per_piece(n_features: int, itemsize: int) -> int:
+    """Samples of a piece that stays in the CPU cache: whole tiles of scoring, about 2 MiB."""
+    samples = tile_shape(n_features).samples // 2
+    return samples * max(1, BYTES_PER_PIECE // (itemsize * n_features * samples))
 
 
 def row_ranges(n_rows: int, per_range: int) -> Iterator[tuple[int, int]]:

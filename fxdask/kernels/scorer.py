@@ -196,14 +196,15 @@ class Scorer:
         Products use tiles anchored at absolute sample indices, so a sample's score does not depend on
         how the set was split.
         """
-        return merge_scored(self.score_steps([samples], start), self.n_classes)
+        return merge_scored(self.score_steps([samples], len(samples), start), self.n_classes)
 
-    def score_steps(self, pieces: Sequence[NDArray], start: int = 0) -> Iterator[Scored]:
+    def score_steps(self, pieces: Iterable[NDArray], n_samples: int, start: int = 0) -> Iterator[Scored]:
         """Consecutive pieces of raw samples -> the scores of consecutive steps, which need not end where pieces do.
 
-        Tables are read from memory in every step, so a step should have many samples even if the pieces are small.
+        ``n_samples`` are those of all pieces. Tables are read from memory in every step, so a step should
+        have many samples even if the pieces are small.
         """
-        left, filled = sum(map(len, pieces)), 0
+        left, filled = n_samples, 0
         values = self._step_values(left)
         for piece in pieces:
             done = 0

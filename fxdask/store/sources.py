@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from zarr.buffer.cpu import NDBuffer
 
 from fxdask.errors import InvalidInputError, StoreFormatError, StoreReadError
-from fxdask.sizes import rows_per_read
+from fxdask.sizes import rows_per_piece, rows_per_read
 from fxdask.store.damage import damaged
 from fxdask.store.parquet import ParquetAddress
 from fxdask.store.parquet_rows import parquet_reader
 from fxdask.store.parts import PartsAddress
 from fxdask.store.paths import file_version, files_at, is_local, why_unreachable, zarr_location
+from fxdask.store.raw_chunks import RawChunks
 from fxdask.store.retry import reading, retried
 
 __all__ = [
@@ -264,13 +265,25 @@ def open_rows(source: Source, allocate: Allocate | None = None) -> RowReader:
     return lambda start, stop: source[start:stop]
 
 
-@retried
-def read_pieces(source: Source, start: int, stop: int, allocate: Allocate | None = None) -> list[NDArray]:
-    """The rows of a range as consecutive pieces; the pieces of a Zarr array are its decoded chunks.
+def read_pieces(source: Source, start: int, stop: int, allocate: Allocate = np.empty) -> Iterator[NDArray]:
+    """The rows of a range as consecutive pieces; each may be overwritten by the next one.
 
-    Reading the range as one array would copy all chunks once more. Chunks that are narrower than the
-    rows are joined, in an array from ``allocate``.
+    Pieces of files that need no decoding are so short that they stay in the CPU cache until they are used, and
+    end at multiples of a tile. Other Zarr arrays give their decoded chunks: joining these would copy
+    them once more. Arrays that may be reused come from ``allocate``.
     """
+    if not (isinstance(source, NpyAddress) or (isinstance(source, ZarrAddress) and RawChunks.of(source.open()))):
+        yield from _whole_pieces(source, start, stop, allocate)
+        return
+    read, (shape, dtype) = open_rows(source, allocate), shape_and_dtype(source)
+    stop, per_piece = min(stop, shape[0]), rows_per_piece(shape[1], dtype.itemsize)
+    for anchor in range(start - start % per_piece, stop, per_piece):
+        yield read(max(start, anchor), min(stop, anchor + per_piece))
+
+
+@retried
+def _whole_pieces(source: Source, start: int, stop: int, allocate: Allocate) -> list[NDArray]:
+    """The rows of a range; of a Zarr array its decoded chunks."""
     if not isinstance(source, ZarrAddress):
         return [open_rows(source, allocate)(start, stop)]
     array = source.open()
@@ -320,15 +333,20 @@ def read_all(source: Source) -> NDArray:
 
 
 def _zarr_reader(array: zarr.Array, allocate: Allocate | None) -> RowReader:
+    raw = RawChunks.of(array)
+
     @retried
     def read(start: int, stop: int) -> NDArray:
-        if allocate is None:
+        if allocate is None and raw is None:
             with reading(str(array.store_path), f"rows {start} to {stop}"):
                 return np.asarray(array[start:stop])
         stop = min(stop, array.shape[0])
-        rows = allocate((max(0, stop - start), *array.shape[1:]), array.dtype)
+        rows = (allocate or np.empty)((max(0, stop - start), *array.shape[1:]), array.dtype)
         with reading(str(array.store_path), f"rows {start} to {stop}"):
-            array.get_basic_selection((slice(start, stop),), out=NDBuffer.from_numpy_array(rows))
+            if raw is None:
+                array.get_basic_selection((slice(start, stop),), out=NDBuffer.from_numpy_array(rows))
+            else:
+                raw.read_into(start, rows)
         return rows
 
     return read

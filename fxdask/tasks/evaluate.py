@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 from fxdask.kernels.evaluation import EvaluationCounts, count_scores, merge_evaluations, no_counts
 from fxdask.kernels.scorer import Scorer
 from fxdask.store.sources import Source, read_pieces
+from fxdask.tasks.reading import counted_pieces
+from fxdask.tasks.telemetry import TaskCounters
 from fxdask.tasks.threads import one_blas_thread
 
 __all__ = ["EvaluationJob", "evaluate_rows"]
@@ -36,12 +39,14 @@ def evaluate_rows(
     Scores are counted step by step, so that only those of one step are in memory.
     """
     scorer = job.scorer
+    pieces: Iterable[NDArray]
     if stop is None:
-        pieces = [np.asarray(samples)]
+        rows = np.asarray(samples)
+        pieces, stop = [rows], start + len(rows)
     else:
         pieces = read_pieces(samples, start, stop, partial(scorer.scratch, "raw"))
     total, done = no_counts(job.n_labels, scorer.n_classes), 0
-    for scored in scorer.score_steps(pieces, start):
+    for scored in scorer.score_steps(counted_pieces(pieces, start, stop, TaskCounters()), stop - start, start):
         scores = scored.scores
         counts = count_scores(scores, truth[done : done + len(scores)], job.label_codes, job.n_labels, job.temperature)
         total = merge_evaluations([total, counts])

@@ -20,7 +20,7 @@ from fxdask.store.columns import StagedCodes
 from fxdask.store.sources import Allocate, Source, open_rows
 from fxdask.tasks.telemetry import TaskCounters
 
-__all__ = ["Preprocess", "SampleTile", "TileReader", "as_declared", "read_ahead", "read_range"]
+__all__ = ["Preprocess", "SampleTile", "TileReader", "as_declared", "counted_pieces", "read_ahead", "read_range"]
 
 Preprocess = Callable[[NDArray, NDArray[np.float32]], NDArray[np.float32]]
 """(sample, feature) raw samples, array for the result -> (sample, feature) float32."""
@@ -29,6 +29,20 @@ Preprocess = Callable[[NDArray, NDArray[np.float32]], NDArray[np.float32]]
 def read_range(samples: Source, start: int, stop: int | None) -> NDArray:
     """The range of raw samples; if ``stop`` is None, ``samples`` are the range."""
     return np.asarray(samples) if stop is None else open_rows(samples)(start, stop)
+
+
+def counted_pieces(pieces: Iterable[NDArray], start: int, stop: int, counters: TaskCounters) -> Iterator[NDArray]:
+    """Pieces of the samples from ``start`` until before ``stop``, whose bytes are counted; too few are refused."""
+    n_rows = 0
+    for piece in pieces:
+        n_rows += len(piece)
+        counters.bytes_read += piece.nbytes
+        yield piece
+    if n_rows != stop - start:
+        raise InvalidInputError(
+            f"X has changed since the call began: samples {start} to {stop} are now {n_rows} rows; "
+            "make the same call again, and do not change X meanwhile"
+        )
 
 
 def as_declared(rows: NDArray, shape: tuple[int, int], dtype: str) -> NDArray:

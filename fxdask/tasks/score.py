@@ -17,7 +17,7 @@ from fxdask.store.score_table import ScoreTable
 from fxdask.store.scores import ScoreStore
 from fxdask.store.sources import Source, read_pieces
 from fxdask.tasks.cache import job_cache
-from fxdask.tasks.reading import as_declared
+from fxdask.tasks.reading import as_declared, counted_pieces
 from fxdask.tasks.telemetry import TaskCounters, WorkerStats, merge_worker_stats, this_worker
 from fxdask.tasks.threads import one_blas_thread
 
@@ -131,17 +131,19 @@ def tabulate(scorer: Scorer, k: int, nodes: list[int]) -> None:
 @one_blas_thread()
 def log_score_rows(scorer: Scorer, samples: Source, start: int, stop: int | None) -> Scored:
     """Range of raw samples -> their scores."""
-    return _scored(scorer, samples, start, stop)[0]
+    return _scored(scorer, samples, start, stop, TaskCounters())
 
 
-def _scored(scorer: Scorer, samples: Source, start: int, stop: int | None) -> tuple[Scored, int]:
-    """Range of raw samples -> its scores, its number of bytes; if ``stop`` is None, ``samples`` are the range."""
+def _scored(scorer: Scorer, samples: Source, start: int, stop: int | None, counters: TaskCounters) -> Scored:
+    """Range of raw samples -> its scores; if ``stop`` is None, ``samples`` are the range."""
+    pieces: Iterable[NDArray]
     if stop is None:
-        pieces = [np.asarray(samples)]
+        rows = np.asarray(samples)
+        pieces, stop = [rows], start + len(rows)
     else:
         pieces = read_pieces(samples, start, stop, partial(scorer.scratch, "raw"))
-    n_bytes = sum(piece.nbytes for piece in pieces)
-    return merge_scored(scorer.score_steps(pieces, start), scorer.n_classes), n_bytes
+    counted = counted_pieces(pieces, start, stop, counters)
+    return merge_scored(scorer.score_steps(counted, stop - start, start), scorer.n_classes)
 
 
 def result_block(
@@ -177,12 +179,12 @@ def score_rows(job: ScoreJob, samples: Source, truth: NDArray[np.integer] | None
     if scores is not None:
         summary = ScoreSummary(n_samples=len(scores), n_resumed=len(scores), workers={})
     else:
-        scored, n_bytes = _scored(job.scorer, samples, rows.start, rows.stop)
+        counters = TaskCounters(passes=1)
+        scored = _scored(job.scorer, samples, rows.start, rows.stop, counters)
         scores = scored.scores
         write_scores(job, rows.index, rows.start, scores)
-        # Samples in the caller's memory do not count as bytes read.
-        in_memory = isinstance(samples, np.ndarray) and rows.stop is not None
-        counters = TaskCounters(bytes_read=0 if in_memory else n_bytes, passes=1)
+        if isinstance(samples, np.ndarray) and rows.stop is not None:
+            counters.bytes_read = 0  # these samples are in the memory of the caller
         summary = ScoreSummary(
             n_samples=len(scores), n_exact=scored.n_exact, n_summed=scored.n_summed, workers=this_worker(counters)
         )

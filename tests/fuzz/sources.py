@@ -72,7 +72,7 @@ def read_samples(samples):
     row_bytes = samples.n_features * samples.dtype.itemsize
     n_rows = min(samples.n_samples, 50)
     if decoded_bytes(handle) + n_rows * row_bytes <= MOST_PLANNED_BYTES:
-        read_pieces(handle, 0, n_rows)
+        list(read_pieces(handle, 0, n_rows))
         open_rows(handle, np.empty)(0, n_rows)
 
 

@@ -3,6 +3,8 @@
 import copy
 import logging
 import shutil
+from functools import partial
+from itertools import islice
 
 import dask.array as da
 import numpy as np
@@ -16,12 +18,14 @@ from sklearn.metrics import confusion_matrix
 
 import fxdask
 from fxdask import FisherNetworkClassifier
-from fxdask.errors import MemoryPlanError
+from fxdask.errors import FxdaskError, MemoryPlanError
+from fxdask.kernels.scratch import Scratch
 from fxdask.planning import score_plan
 from fxdask.planning.machine import Resources
 from fxdask.planning.score_plan import SamplesToScore, plan_scores
-from fxdask.store.sources import ZarrAddress, read_pieces
+from fxdask.store.sources import NpyAddress, ZarrAddress, read_pieces
 from fxdask.store.verify import verify_store
+from fxdask.tasks import score as score_tasks
 from fxdask.tasks.telemetry import resident_bytes
 
 
@@ -237,16 +241,46 @@ def test_chunks_that_were_never_written_read_as_the_fill_value(wide, tmp_path):
     chunk=st.integers(1, 70),
     cut=st.tuples(st.integers(0, 60), st.integers(0, 60)),
     column_chunk=st.integers(1, 5),
+    compressors=st.sampled_from(["auto", None]),
+    dtype=st.sampled_from(["f8", "f4", ">f4", "u1"]),
+    per_piece=st.integers(1, 70),
 )
-def test_pieces_concatenate_to_the_requested_rows(rows, chunk, cut, column_chunk, tmp_path_factory):
+def test_pieces_concatenate_to_the_requested_rows(
+    rows, chunk, cut, column_chunk, compressors, dtype, per_piece, tmp_path_factory
+):
     folder = tmp_path_factory.mktemp("pieces")
-    X = np.arange(rows * 4.0).reshape(rows, 4)
-    zarr.create_array(folder / "X.zarr", data=X, chunks=(chunk, column_chunk))
+    X = np.arange(rows * 4).reshape(rows, 4).astype(dtype)
+    zarr.create_array(folder / "X.zarr", data=X, chunks=(chunk, column_chunk), compressors=compressors)
+    np.save(folder / "X.npy", X)
     start, stop = sorted(min(edge, rows) for edge in cut)
-    pieces = read_pieces(ZarrAddress(str(folder / "X.zarr")), start, stop)
-    assert np.array_equal(np.concatenate([np.empty((0, 4)), *pieces]), X[start:stop])
-    if column_chunk >= 4 and stop > start:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fxdask.store.sources.rows_per_piece", lambda *_: per_piece)
+        for address in (ZarrAddress(str(folder / "X.zarr")), NpyAddress(str(folder / "X.npy"))):
+            pieces = [piece.copy() for piece in read_pieces(address, start, stop, partial(Scratch(), "raw"))]
+            assert np.array_equal(np.concatenate([np.empty((0, 4)), *pieces]), X[start:stop])
+    if column_chunk >= 4 and stop > start and compressors:
+        pieces = list(read_pieces(ZarrAddress(str(folder / "X.zarr")), start, stop))
         assert len(pieces) == len({row // chunk for row in range(start, stop)}), "one piece per chunk, without a copy"
+
+
+@pytest.mark.parametrize("change", [lambda content: content[:-1], lambda content: content + b"0"])
+def test_a_raw_chunk_of_another_length_is_refused(wide, change, tmp_path):
+    model, X, _ = wide
+    zarr.create_array(tmp_path / "raw.zarr", data=X, chunks=(100, 30), compressors=None)
+    chunk = tmp_path / "raw.zarr" / "c" / "3" / "0"
+    chunk.write_bytes(change(chunk.read_bytes()))
+    with pytest.raises(FxdaskError, match=r"chunk c/3/0 has 1[12],\d+ bytes instead of 12,000"):
+        fxdask.batch_score(model, tmp_path / "raw.zarr", tmp_path / "out.zarr")
+
+
+def test_samples_that_became_fewer_are_refused(wide, tmp_path, monkeypatch):
+    model, X, _ = wide
+    np.save(tmp_path / "X.npy", X)
+    original = score_tasks.read_pieces
+    monkeypatch.setattr(score_tasks, "read_pieces", lambda *words: islice(original(*words), 1))
+    monkeypatch.setattr("fxdask.store.sources.rows_per_piece", lambda *_: 100)
+    with pytest.raises(FxdaskError, match=r"samples \d+ to \d+ are now \d+ rows; make the same call again"):
+        fxdask.batch_score(model, tmp_path / "X.npy", tmp_path / "out.zarr")
 
 
 # Memory
