@@ -20,6 +20,8 @@ WEIGHT_BYTES_PER_RANGE = 16 * MIB
 SCORE_BYTES_PER_RANGE = 4 * MIB
 SCORE_BYTES_PER_GRAPH = 8 * MIB  # Dask warns of graphs above 10 MB
 FEWEST_NODES_PER_CLASS = 6
+MOST_LOCAL_WEIGHTS = 2**24
+"""So few weights are drawn here in less time than it takes to send the work to a cluster."""
 
 
 def nodes_per_range(n_features: int, n_classes: int) -> int:
@@ -56,7 +58,7 @@ def correlate_features(
     for first in range(0, len(ranges), at_a_time):
         some = ranges[first : first + at_a_time]
         work = [sum_nodes(projection, seed, start, n_features, scores[:, start:stop]) for start, stop in some]
-        parts += compute(merged(work, merge_importance_sums))
+        parts += compute(merged(work, merge_importance_sums), local=n_nodes * n_features <= MOST_LOCAL_WEIGHTS)
         if progress:
             progress(first + len(some), len(ranges))
     return weight_correlations(merge_importance_sums(parts))

@@ -17,10 +17,9 @@ from benchmarks.limits import COPIED, copied
 from benchmarks.measure import Ratio, in_turn, report, save
 from benchmarks.workers import workers
 from fxdask import FisherNetworkClassifier, batch_score, load
-from fxdask.sizes import format_bytes
+from fxdask.sizes import format_bytes, row_ranges
 from fxdask.tasks.telemetry import peak_bytes
 
-ROWS_PER_CHUNK = 8_192
 STANDARD_DEVIATIONS_OFF = 10
 READ, SCORED, TAILS = "read and summed", "scored", "shifted into the tails"
 
@@ -28,21 +27,29 @@ READ, SCORED, TAILS = "read and summed", "scored", "shifted into the tails"
 @click.command()
 @click.option("--samples", default=1_000_000)
 @click.option("--inputs", default=784)
+@click.option("--rows-per-chunk", default=8_192)
 @click.option("--repeats", default=5)
 @click.option("--compressed", is_flag=True, help="Compress the chunks as Zarr does by default.")
 @click.option("--cluster", is_flag=True, help="Use two worker processes instead of two threads.")
 @click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Folder for data and stores.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="File for the figures of every round.")
 def score(  # noqa: PLR0913, PLR0917 - one for each option
-    samples: int, inputs: int, repeats: int, compressed: bool, cluster: bool, folder: Path | None, file: Path | None
+    samples: int,
+    inputs: int,
+    rows_per_chunk: int,
+    repeats: int,
+    compressed: bool,
+    cluster: bool,
+    folder: Path | None,
+    file: Path | None,
 ) -> None:
     """Score a test set, and the same set shifted into the tails of every density, from Zarr to Zarr."""
     with tempfile.TemporaryDirectory(prefix="fxdask-bench-", dir=folder) as path:
-        make_data(Path(path), samples, inputs, compressed=compressed)
+        make_data(Path(path), samples, inputs, rows_per_chunk, compressed=compressed)
         seconds, found = in_new_process(path, repeats, cluster)
     where = "two worker processes" if cluster else "threads"
     figures = report(
-        f"{samples:,} x {inputs} float32 in Zarr chunks of {format_bytes(4 * inputs * ROWS_PER_CHUNK)}"
+        f"{samples:,} x {inputs} float32 in Zarr chunks of {format_bytes(4 * inputs * rows_per_chunk)}"
         f"{', compressed' if compressed else ''}, 2 classes x 10 nodes of 6,000 samples, on {where}",
         seconds,
         [
@@ -56,10 +63,12 @@ def score(  # noqa: PLR0913, PLR0917 - one for each option
     save(figures | {"evidence": found}, file)
 
 
-def make_data(folder: Path, n_samples: int, n_features: int, *, compressed: bool = False) -> None:
+def make_data(
+    folder: Path, n_samples: int, n_features: int, rows_per_chunk: int = 8_192, *, compressed: bool = False
+) -> None:
     """A model, a test set, and the same test set shifted into the tails."""
     shift = fit_model(folder, n_features)
-    write_samples(folder, n_samples, n_features, shift, compressed=compressed)
+    write_samples(folder, (n_samples, n_features), rows_per_chunk, shift, compressed=compressed)
 
 
 def in_new_process(*arguments: Any) -> tuple[dict[str, list[float]], dict[str, dict]]:
@@ -79,15 +88,17 @@ def fit_model(folder: Path, n_features: int) -> np.ndarray:
     return np.linalg.lstsq(network.weights.astype(float), target)[0].astype(np.float32)
 
 
-def write_samples(folder: Path, n_samples: int, n_features: int, shift: np.ndarray, *, compressed: bool) -> None:
+def write_samples(
+    folder: Path, shape: tuple[int, int], rows_per_chunk: int, shift: np.ndarray, *, compressed: bool
+) -> None:
     """Write the test set, and the same set shifted."""
     rng = np.random.default_rng(1)
-    settings: dict[str, Any] = {"shape": (n_samples, n_features), "chunks": (ROWS_PER_CHUNK, n_features), "dtype": "f4"}
+    settings: dict[str, Any] = {"shape": shape, "chunks": (rows_per_chunk, shape[1]), "dtype": "f4"}
     if not compressed:
         settings["compressors"] = None
     arrays = [zarr.create_array(folder / name, **settings) for name in ("X.zarr", "shifted.zarr")]
-    for start in range(0, n_samples, ROWS_PER_CHUNK):
-        rows = rng.standard_normal((min(ROWS_PER_CHUNK, n_samples - start), n_features), dtype=np.float32)
+    for start, stop in row_ranges(shape[0], rows_per_chunk):
+        rows = rng.standard_normal((stop - start, shape[1]), dtype=np.float32)
         rows[::2] *= 1.1
         for array, moved in zip(arrays, (0, shift), strict=True):
             array[start : start + len(rows)] = rows + moved
