@@ -68,7 +68,8 @@ def run_undisturbed(job, data, store, **environment):
 def outcomes(request, data, tmp_path_factory):
     """What becomes of each schedule that is tested, by its seed; some run at once."""
     undisturbed = Undisturbed(tmp_path_factory.mktemp("undisturbed"), data)
-    seeds = [item.callspec.params["seed"] for item in request.session.items if item.path == request.path]
+    tests = [item for item in request.session.items if item.path == request.path and "outcomes" in item.fixturenames]
+    seeds = [test.callspec.params["seed"] for test in tests]
 
     def one(seed):
         outcome = disturbed_outcome(drawn(seed), tmp_path_factory.mktemp(f"schedule-{seed}"), data, undisturbed)
