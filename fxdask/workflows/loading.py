@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -30,6 +31,7 @@ from fxdask.workflows.settings import AUTOMATIC, EARLIER_SETTINGS, FitSettings
 __all__ = ["load_model"]
 
 MOST_LABEL_BYTES = 2**18
+LABEL_TYPE = re.compile(r"[<>|]?[biufUO][0-9]*")
 FORMAT_WITHOUT_CLASS_NORMS = 6
 FORMAT_OF_JOINT_MODELS = 8
 FORMATS_WITHOUT_IMPORTANCES = (6, 7)
@@ -320,9 +322,16 @@ def _settings_from_json(stored: Mapping[str, Any]) -> FitSettings:
 
 
 def _classes_from_json(stored: Mapping[str, Any]) -> NDArray:
+    # NumPy reads a text as Python code if it has commas or brackets.
+    if not LABEL_TYPE.fullmatch(stored["dtype"]):
+        raise ValueError(f"classes have the type {stored['dtype']!r}")
     dtype = np.dtype(stored["dtype"])
     if dtype.itemsize > MOST_LABEL_BYTES:
         raise ValueError(f"classes have {dtype.itemsize} bytes each but may have {MOST_LABEL_BYTES}")
     if dtype.kind == "O" and not all(isinstance(value, str) for value in stored["values"]):
         raise ValueError("classes of dtype object must be strings")
-    return np.array(stored["values"], dtype=dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        classes = np.array(stored["values"], dtype=dtype)
+    if classes.tolist() != stored["values"]:
+        raise ValueError(f"classes have values that {dtype} does not hold")
+    return classes

@@ -154,6 +154,11 @@ def test_impossible_parameters_are_refused(store, changes):
         {"dtype": "O", "values": [{"a": 1}, "b"]},
         {"dtype": "<i8", "values": [1]},
         {"dtype": "nothing", "values": [0, 1]},
+        {"dtype": "(1,", "values": [0, 1]},
+        {"dtype": "1 2", "values": [0, 1]},
+        {"dtype": "<f4", "values": [0.0, 1e300]},
+        {"dtype": "<i8", "values": [0.0, 1.5]},
+        {"dtype": "<U1", "values": ["ash", "oak"]},
     ],
 )
 def test_impossible_classes_are_refused(store, classes):
