@@ -62,7 +62,7 @@ class ArrayStore:
         return self._opened[name]
 
     def _check_shape(self, spec: ArraySpec, array: zarr.Array) -> None:
-        """Refuse an array whose shape or type contradicts the header or another array with the same dimension."""
+        """Refuse an array whose shape or type contradicts the header or another array, or whose chunks are empty."""
         wrong = [
             dimension
             for dimension, length in zip(spec.dimensions, array.shape, strict=False)
@@ -73,6 +73,8 @@ class ArrayStore:
                 self.url,
                 f"{spec.name} is {array.dtype} of shape {array.shape}, which contradicts its header or another array",
             )
+        if 0 in array.chunks:
+            raise damaged(self.url, f"{spec.name} has chunks of shape {array.chunks}")
 
     @retried
     def write(self, arrays: Mapping[str, NDArray]) -> None:

@@ -99,6 +99,12 @@ def test_an_unfinished_model_with_a_huge_dimension_is_refused(store, dimension, 
     assert "damaged" in refused(lambda: fit(store=store, nodes_per_block=20, keep_projections="all"))
 
 
+def test_empty_chunks_are_refused(store):
+    edit_array(store, "selection", chunks=[0, 3])
+    rewrite_manifest(store)
+    assert "selection has chunks of shape (0, 3)" in refused(lambda: fxdask.load(store))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
