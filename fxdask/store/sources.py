@@ -70,7 +70,10 @@ class ZarrAddress:
         location = zarr_location(self.url)
         try:
             with reading(self.url, "the array"):
-                return zarr.open_array(location, path=self.path, mode="r")
+                array = zarr.open_array(location, path=self.path, mode="r")
+                if 0 in array.chunks:
+                    raise ValueError(f"its chunks have the shape {array.chunks}")
+                return array
         except (StoreFormatError, StoreReadError) as error:
             if isinstance(error.__cause__, (FileNotFoundError, zarr.errors.BaseZarrError)):
                 where = f"{self.url}{self.path and '/' + self.path}"
@@ -341,8 +344,8 @@ def _zarr_reader(array: zarr.Array, allocate: Allocate | None) -> RowReader:
             with reading(str(array.store_path), f"rows {start} to {stop}"):
                 return np.asarray(array[start:stop])
         stop = min(stop, array.shape[0])
-        rows = (allocate or np.empty)((max(0, stop - start), *array.shape[1:]), array.dtype)
         with reading(str(array.store_path), f"rows {start} to {stop}"):
+            rows = (allocate or np.empty)((max(0, stop - start), *array.shape[1:]), array.dtype)
             if raw is None:
                 array.get_basic_selection((slice(start, stop),), out=NDBuffer.from_numpy_array(rows))
             else:

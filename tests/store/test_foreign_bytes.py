@@ -264,3 +264,13 @@ def test_a_damaged_example_is_no_example(tmp_path, content):
     for name, damaged in (("whole.npz", content), ("member.npz", stream.getvalue())):
         (tmp_path / name).write_bytes(damaged)
         assert read_example(tmp_path / name, {"n_nodes": 3}, (0, 1), 0) is None
+
+
+def test_samples_in_empty_chunks_are_refused(tmp_path):
+    zarr.create_array(tmp_path / "X.zarr", data=np.ones((4, 2)), chunks=(2, 2))
+    file = tmp_path / "X.zarr" / "zarr.json"
+    metadata = json.loads(file.read_text())
+    metadata["chunk_grid"]["configuration"]["chunk_shape"] = [0, 2]
+    file.write_text(json.dumps(metadata))
+    with pytest.raises(FxdaskError, match=r"its chunks have the shape \(0, 2\)"):
+        fxdask.FisherNetworkClassifier(10, 2).fit(tmp_path / "X.zarr", [0, 1, 0, 1])
