@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
@@ -22,6 +23,7 @@ __all__ = ["ArrayStore"]
 
 LABELS_PER_CHUNK = 2**22
 BYTES_PER_CHUNK = 2**22  # of an array that is written whole
+MOST_CHUNKS = 2**26
 
 
 class ArrayStore:
@@ -75,6 +77,9 @@ class ArrayStore:
             )
         if 0 in array.chunks:
             raise damaged(self.url, f"{spec.name} has chunks of shape {array.chunks}")
+        n_chunks = math.prod(-(-length // chunk) for length, chunk in zip(array.shape, array.chunks, strict=True))
+        if n_chunks > MOST_CHUNKS:  # for which Zarr would list the names of all
+            raise damaged(self.url, f"{spec.name} claims more than {MOST_CHUNKS:,} chunks, which no store has")
 
     @retried
     def write(self, arrays: Mapping[str, NDArray]) -> None:

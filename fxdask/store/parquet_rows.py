@@ -169,7 +169,13 @@ def _as_numpy(column: Any, dtype: np.dtype, start: int, feature: int, name: str)
             missing = np.flatnonzero(column.is_null().to_numpy())
             raise NotFiniteError("a missing value", start + int(missing[0]), feature, name)
         column = column.cast(arrow().from_numpy_dtype(dtype), safe=False)
-    return column.to_numpy()
+    values = column.to_numpy()
+    if not np.can_cast(values.dtype, dtype):
+        raise InvalidInputError(
+            f"column {name!r} holds {values.dtype} but the footer of its file declares numbers that {dtype} can hold; "
+            "write the file again"
+        )
+    return values
 
 
 @retried

@@ -18,6 +18,7 @@ from small import X, fit, one_sentence, rewrite_manifest, unfinish
 
 import fxdask
 from fxdask.errors import FxdaskError, StoreFormatError
+from fxdask.store.model import ModelStore
 from fxdask.store.verify import verify_store
 
 HUGE = 10**12
@@ -97,6 +98,13 @@ def test_an_unfinished_model_with_a_huge_dimension_is_refused(store, dimension, 
     claim(store, dimension, HUGE, chunks=chunks)
     unfinish(store)
     assert "damaged" in refused(lambda: fit(store=store, nodes_per_block=20, keep_projections="all"))
+
+
+@pytest.mark.parametrize("n_nodes", [10**10, 10**19, 10**400])
+def test_more_chunks_than_any_store_has_are_refused(store, n_nodes):
+    edit_array(store, "statistics", shape=[4, 2, n_nodes], chunks=[4, 2, 1])
+    rewrite_manifest(store)
+    assert "statistics" in refused(lambda: ModelStore.open(str(store)).array("statistics"))
 
 
 def test_empty_chunks_are_refused(store):
