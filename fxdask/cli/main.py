@@ -44,6 +44,9 @@ def main() -> None:
         if status:
             sys.exit(status)
     except click.UsageError as error:
+        if len(sys.argv) == 1:  # click then raises the help, whose lines must stay
+            error.show()
+            sys.exit(2)
         message = " ".join(error.format_message().split())  # click lists the choices of an argument on several lines
         click.UsageError(message, error.ctx).show()
         _print_error(message, error, 2)

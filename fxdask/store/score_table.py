@@ -25,7 +25,15 @@ from fxdask.store.damage import check_count, damaged
 from fxdask.store.paths import files_at, is_local, is_partial
 from fxdask.store.retry import reading, retried, writing
 
-__all__ = ["KIND", "ScoreTable", "peek_table", "refuse_foreign_files_of_table", "remove_table", "score_columns"]
+__all__ = [
+    "KIND",
+    "ScoreTable",
+    "is_table",
+    "peek_table",
+    "refuse_foreign_files_of_table",
+    "remove_table",
+    "score_columns",
+]
 
 KIND = "score table"
 FORMAT = 1
@@ -44,6 +52,11 @@ def score_columns(classes: NDArray, ids: list[str], *, likelihood: bool) -> list
             f"the id column {taken[0]!r} has the name of a column of the result; rename it in X, or leave it out"
         )
     return [*ids, *own]
+
+
+def is_table(url: str) -> bool:
+    """Whether a folder has a file that says that it is a score table, finished or not."""
+    return bool({SUCCESS, HEADER} & set(_entries(url) or []))
 
 
 @retried
@@ -220,6 +233,25 @@ class ScoreTable:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # of the storage; errors of pyarrow have no number
             return None
+
+    def damaged_files(self, *, whole: bool) -> list[str]:
+        """One description per missing or damaged file; all of its columns are read, or its labels alone."""
+        columns = self.header["columns"] if whole else [LABEL]
+        return [
+            f"{_part(index)} is missing or damaged"
+            for index in range(self.n_files)
+            if self._read(index, columns) is None
+        ]
+
+    def check_finished(self) -> None:
+        """Refuse a finished table that lacks a file, or that has a damaged one."""
+        wrong = self.damaged_files(whole=False)
+        if wrong:
+            raise damaged(self.url, wrong[0], "restore it from a copy, or pass overwrite=True to score again")
+
+    def unknown_files(self) -> list[str]:
+        """Files in its folder that fxdask did not write."""
+        return sorted(name for name in _entries(self.url) or [] if not _is_own(name))
 
     @retried
     def n_done(self) -> int:

@@ -138,6 +138,11 @@ class ScoreStore(ArrayStore):
             self.check_complete(name, "run the same call again")
         finish_group(self.group, self.url, self.header, **facts)
 
+    def check_finished(self) -> None:
+        """Refuse finished scores that lack a chunk, or that have one of another length or checksum."""
+        for name in self.names:
+            self.check_complete(name)
+
     def _rows(self, index: int, length: int) -> tuple[slice, slice]:
         start = index * self.header["rows_per_chunk"]
         return slice(start, start + length), slice(None)

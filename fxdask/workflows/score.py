@@ -193,10 +193,11 @@ def _finished_before(scoring: _Scoring, transaction: Transaction, plan: ScorePla
     """The summary of scores that an equal call has finished; they are read only to compare them with true labels."""
     log.info("%s already holds these scores", transaction.url)
     n_samples = scoring.samples.n_samples
+    store: ScoreTable | ScoreStore
+    store = ScoreTable.open(transaction.url) if scoring.options.as_table else ScoreStore.open(transaction.url)
+    store.check_finished()
     if scoring.truth is None:
         return replace(merge_score_summaries([]), n_samples=n_samples, n_resumed=n_samples)
-    kind = ScoreTable if scoring.options.as_table else ScoreStore
-    store = kind.open(transaction.url)
     rows = store.header["rows_per_file" if scoring.options.as_table else "rows_per_chunk"]
     return _score_missing(scoring, _Target(store, replace(plan, rows_per_task=rows), resumable=True, resumed=True))
 

@@ -3,6 +3,7 @@
 import json
 import os
 from itertools import pairwise
+from pathlib import Path
 
 import dask.dataframe as dd
 import numpy as np
@@ -31,6 +32,7 @@ from fxdask.planning.score_plan import SamplesToScore, plan_scores
 from fxdask.sizes import MIB
 from fxdask.store import score_table
 from fxdask.store.score_table import ScoreTable
+from fxdask.store.verify import verify_store
 from fxdask.tasks import score as score_tasks
 
 N = 4_000
@@ -223,6 +225,23 @@ def test_finished_and_foreign_folders_are_not_overwritten(model, labelled_rows, 
             fxdask.batch_score(model, labelled_rows, tmp_path / name, overwrite=True)
         one_sentence(error)
     assert len(pd.read_parquet(tmp_path / "spark.parquet")) == N
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda file: file.write_bytes(file.read_bytes()[:-9])])
+@pytest.mark.parametrize("kind", ["parquet", "zarr"])
+def test_a_finished_result_that_was_damaged_is_no_success(model, tmp_path, kind, change):
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", Y)
+    out = tmp_path / f"scored.{kind}"
+    fxdask.batch_score(model, tmp_path / "X.npy", out)
+    assert not verify_store(out).damaged
+    change(out / ("scores-00000.parquet" if kind == "parquet" else "labels/c/0"))
+    for truth in (None, tmp_path / "y.npy"):
+        with pytest.raises(StoreFormatError, match="is damaged"):
+            fxdask.batch_score(model, tmp_path / "X.npy", out, truth)
+    assert len(verify_store(out).damaged) == 1
+    fxdask.batch_score(model, tmp_path / "X.npy", out, overwrite=True)
+    assert not verify_store(out).damaged
 
 
 def test_a_late_write_is_refused(model, tmp_path):
