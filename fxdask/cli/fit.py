@@ -18,6 +18,7 @@ from fxdask.cli.options import (
     memory_limit_option,
     run_options,
     statistics_options,
+    without_option,
 )
 from fxdask.cli.output import print_result
 from fxdask.estimators.summary import summary_of
@@ -40,6 +41,7 @@ DEFAULT = FisherNetworkClassifier().get_params()
 @click.argument("labels", type=click.Path(), required=False, metavar="[LABELS]")
 @click.argument("store", type=click.Path(), required=False, metavar="STORE")
 @columns_option
+@without_option
 @label_column_option
 @click.option(
     "--nodes",
@@ -115,6 +117,7 @@ def fit(  # noqa: PLR0913 - every option is a parameter
     store: str | None,
     *,
     columns: list[str] | None,
+    without: list[str] | None,
     label_column: str | None,
     run: RunOptions,
     dry_run: bool,
@@ -139,7 +142,7 @@ def fit(  # noqa: PLR0913 - every option is a parameter
         parameters[name] = parameters[name] or AUTOMATIC
     classifier = FisherNetworkClassifier(store=store, verbose=not run.quiet, **parameters)
     with run.cluster:
-        data = chosen_data(samples, columns, labels, label_column)
+        data = chosen_data(samples, columns, labels, label_column, without)
         if dry_run:
             plan = classifier.plan(*data, cluster=cluster, calibrate=calibrate)
             print_result({"plan": plan.facts()}, run.as_json)

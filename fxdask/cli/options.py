@@ -35,6 +35,7 @@ __all__ = [
     "memory_limit_option",
     "run_options",
     "statistics_options",
+    "without_option",
 ]
 
 Command = Callable[..., None]
@@ -113,6 +114,9 @@ class RunOptions:
 columns_option = click.option(
     "--columns", type=ColumnNames(), metavar="A,B,C", help="The columns of Parquet that are the features."
 )
+without_option = click.option(
+    "--without", type=ColumnNames(), metavar="A,B,C", help="Columns of Parquet that are no features, such as ids."
+)
 label_column_option = click.option(
     "--label-column", metavar="NAME", help="The column of SAMPLES (Parquet) that holds the labels."
 )
@@ -171,13 +175,21 @@ def run_options(command: Command) -> Command:
 
 
 def chosen_data(
-    samples: str, columns: list[str] | None, labels: str | None, label_column: str | None
+    samples: str,
+    columns: list[str] | None,
+    labels: str | None,
+    label_column: str | None,
+    without: list[str] | None = None,
 ) -> tuple[Any, Any]:
     """SAMPLES and labels as the estimator takes them: paths, or tables if their columns are chosen."""
-    if columns is None and label_column is None:
+    options = {"--columns": columns, "--without": without, "--label-column": label_column}
+    given = [option for option, value in options.items() if value is not None]
+    if not given:
         return samples, labels
+    if columns is not None and without is not None:
+        raise click.UsageError("--columns and --without both choose the features; pass one of them")
     if not is_parquet(samples):
-        option = "--label-column" if columns is None else "--columns"
+        option = given[0]
         raise click.UsageError(f"{option} chooses columns of Parquet, but there is no Parquet at {samples}")
     if label_column is not None and label_column in (columns or ()):
         raise click.UsageError(f"--columns has the column {label_column} of the labels; remove it there")
@@ -186,7 +198,9 @@ def chosen_data(
         y = labels if label_column is None else whole.choose([label_column])
         if columns is not None:
             return whole.choose(columns), y
-        return (whole if label_column is None else whole.without([label_column])), y
+        left_out = list(whole.choose(without).names) if without else []  # refuses names that there are not
+        left_out += [] if label_column is None else [label_column]
+        return (whole.without(left_out) if left_out else whole), y
     except InvalidInputError as error:
         raise click.UsageError(str(error)) from None
 

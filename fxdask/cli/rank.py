@@ -17,6 +17,7 @@ from fxdask.cli.options import (
     memory_limit_option,
     run_options,
     statistics_options,
+    without_option,
 )
 from fxdask.cli.output import print_result
 from fxdask.estimators.ranking import check_table_path
@@ -37,6 +38,7 @@ DEFAULTS: dict[str, Any] = rank_features.__kwdefaults__ or {}
 @click.option("--labels", type=click.Path(), help="One label per sample.")
 @label_column_option
 @columns_option
+@without_option
 @click.option("--numeric-only", is_flag=True, help="Leave out columns that do not hold numbers.")
 @click.option(
     "--criteria",
@@ -73,6 +75,7 @@ def rank(  # noqa: PLR0913 - every option is a parameter
     labels: str | None,
     label_column: str | None,
     columns: list[str] | None,
+    without: list[str] | None,
     criteria: list[str],
     out: str | None,
     html: str | None,
@@ -89,7 +92,7 @@ def rank(  # noqa: PLR0913 - every option is a parameter
     if html is not None:
         check_report_path(Path(html), GENERATOR)
     with run.cluster:
-        data = chosen_data(samples, columns, labels, label_column)
+        data = chosen_data(samples, columns, labels, label_column, without)
         ranking = rank_features(*data, criteria, verbose=not run.quiet, **options)
     if write is not None:
         write(ranking, out)

@@ -112,3 +112,18 @@ def test_the_help_shows_that_labels_may_be_left_out(folder):
     assert "SAMPLES [LABELS] STORE" in text
     assert "--label-column NAME" in text
     assert "--columns A,B,C" in text
+
+
+@pytest.mark.parametrize("command", [("fit", "model.zarr"), ("rank",)])
+def test_columns_that_are_no_features_are_left_out(folder, command):
+    words = (command[0], "train.parquet", *command[1:], "--label-column", "y", "--without", "id,b", "--quiet", "--json")
+    done = run_here(folder, *words)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["features"] == 3
+    for wrong, message in (
+        (("--without", "idd"), "has no column 'idd'"),
+        (("--without", "id", "--columns", "a"), "--columns and --without both choose the features"),
+    ):
+        done = run_here(folder, command[0], "train.parquet", *command[1:], "--label-column", "y", *wrong, "--json")
+        assert done.returncode == 2
+        assert message in json.loads(done.stdout)["error"]
