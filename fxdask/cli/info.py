@@ -14,6 +14,7 @@ from fxdask.errors import StoreFormatError
 from fxdask.estimators.loading import load
 from fxdask.estimators.summary import summary_of
 from fxdask.store.group import peek_header
+from fxdask.store.lease import working_call
 from fxdask.store.model import ModelStore
 from fxdask.store.parquet import is_parquet_name
 from fxdask.store.paths import store_url
@@ -38,10 +39,16 @@ def info(store: str, as_json: bool) -> None:
     facts: dict[str, Any] = {"store": url} | ({} if header is None else _facts(url, header))
     if header is None:
         facts["finished"] = False
+    working = working_call(url)
     if unfinished:
-        # Interrupted scores and replacements are in hidden folders beside the path.
-        facts["interrupted"] = [_interrupted(folder) for folder in unfinished]
+        # Scores and replacements are in hidden folders beside the path until they are complete.
+        facts["running" if working else "interrupted"] = [_interrupted(folder) for folder in unfinished]
+    if working:
+        facts["working_on_it"] = working
+    elif header is None or not header["finished"]:
         facts["remedy"] = "run the same command again to resume"
+    elif unfinished:
+        facts["remedy"] = "run the command that was interrupted again to resume it, or delete its folder"
     print_result(facts, as_json)
 
 

@@ -32,7 +32,7 @@ from fxdask.store.layout import EARLIER_MANIFEST, MANIFEST
 from fxdask.store.paths import files_at, is_local, is_partial, sibling_url
 from fxdask.store.retry import retried, writing
 
-__all__ = ["LAST_FILES", "Lease", "exclusive_lease", "lease_of_call"]
+__all__ = ["LAST_FILES", "Lease", "exclusive_lease", "lease_of_call", "working_call"]
 
 log = logging.getLogger(__name__)
 
@@ -376,6 +376,19 @@ def exclusive_lease(url: str) -> Iterator[Lease]:
     finally:
         _held.reset(before)
         lease.release()
+
+
+def working_call(url: str) -> str | None:
+    """Process and host of the call that is working on a store, or None; nothing is written."""
+    name = sibling_url(url, "lease")
+    record: LeaseFile | LeaseObject = LeaseFile(name) if is_local(url) else LeaseObject(name)
+    try:
+        holder = record.holder()
+        renewed = Path(name).stat().st_mtime if is_local(url) else holder.renewed if holder else 0.0
+    except OSError:
+        return None
+    is_old = time.time() - renewed >= SECONDS_UNTIL_EXPIRED
+    return None if holder is None or is_old or holder.is_dead() else holder.description()
 
 
 @contextmanager

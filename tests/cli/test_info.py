@@ -1,6 +1,7 @@
 """``fxdask info`` on finished models: what they were made from, and what they found."""
 
 import json
+import os
 from contextlib import nullcontext
 
 import dask
@@ -13,6 +14,7 @@ from zarr import create_array, open_group
 
 from fxdask import FisherNetworkClassifier, batch_score
 from fxdask.planning import score_plan
+from fxdask.store.lease import exclusive_lease
 from fxdask.workflows import score as score_module
 
 NAMES = ["ant", "bee", "cat", "dog", "eel"]
@@ -111,6 +113,32 @@ def test_interrupted_scores_are_shown(two_blobs, tmp_path, monkeypatch):
         assert facts["remedy"] == "run the same command again to resume"
         assert (found["parts"], found["done"], found["of"]) == (parts, 2, -(-len(X) // 50))
         assert f".{name}.next-" in found["folder"]
+
+
+def test_a_call_that_works_on_a_store_is_shown(two_blobs, tmp_path, monkeypatch):
+    X, y = two_blobs
+    clf = FisherNetworkClassifier.paper(n_nodes=60, n_selected=3, store=tmp_path / "m.zarr").fit(X, y)
+    create_array(tmp_path / "X.zarr", data=X, chunks=(50, X.shape[1]))
+    interrupted_scores(clf, tmp_path / "X.zarr", tmp_path / "s.zarr", monkeypatch)
+    with exclusive_lease(str(tmp_path / "s.zarr")):
+        before = sorted(tmp_path.iterdir())
+        facts = json.loads(run_here(tmp_path, "info", "s.zarr", "--json").stdout)
+        assert sorted(tmp_path.iterdir()) == before
+    assert facts["working_on_it"].startswith(f"process {os.getpid()} on ")
+    assert facts["running"][0]["done"] == 2
+    assert not {"interrupted", "remedy"} & facts.keys()
+
+
+def test_what_an_interrupted_call_left_beside_a_finished_store_is_told_apart(two_blobs, tmp_path, monkeypatch):
+    X, y = two_blobs
+    clf = FisherNetworkClassifier.paper(n_nodes=60, n_selected=3, store=tmp_path / "m.zarr").fit(X, y)
+    create_array(tmp_path / "X.zarr", data=X, chunks=(50, X.shape[1]))
+    interrupted_scores(clf, tmp_path / "X.zarr", tmp_path / "s.zarr", monkeypatch)
+    batch_score(clf, X, tmp_path / "s.zarr")
+    facts = json.loads(run_here(tmp_path, "info", "s.zarr", "--json").stdout)
+    assert facts["finished"] is True
+    assert facts["interrupted"][0]["done"] == 2
+    assert facts["remedy"] == "run the command that was interrupted again to resume it, or delete its folder"
 
 
 class StoppedForTestError(Exception):
