@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,6 +21,7 @@ from fxdask.execution.waiting import checked_seconds
 from fxdask.kernels.density.bandwidth import BANDWIDTHS
 from fxdask.kernels.statistics import LOCATIONS, SPREADS
 from fxdask.store.parquet import is_parquet
+from fxdask.store.paths import is_local
 from fxdask.workflows.tables import table
 
 __all__ = [
@@ -189,8 +191,11 @@ def chosen_data(
     if columns is not None and without is not None:
         raise click.UsageError("--columns and --without both choose the features; pass one of them")
     if not is_parquet(samples):
-        option = given[0]
-        raise click.UsageError(f"{option} chooses columns of Parquet, but there is no Parquet at {samples}")
+        if is_local(samples) and not Path(samples).expanduser().exists():
+            raise click.UsageError(f"there is no file or folder {samples}; check the path")
+        raise click.UsageError(
+            f"{given[0]} chooses columns of Parquet, but {samples} is no Parquet file and no folder of such files"
+        )
     if label_column is not None and label_column in (columns or ()):
         raise click.UsageError(f"--columns has the column {label_column} of the labels; remove it there")
     whole = table(samples)  # a file that cannot be read is no usage error

@@ -319,7 +319,7 @@ def check_room(url: str, needed_bytes: int) -> None:
     if needed_bytes > free:
         raise DiskSpaceError(
             f"{url} needs {format_bytes(needed_bytes)} but the disk has {format_bytes(free)} free; "
-            "free some disk space, choose another path, or ask for fewer nodes"
+            "free some disk space, or choose a path on another disk"
         )
 
 

@@ -74,7 +74,7 @@ def test_labels_of_other_classes_have_no_log_loss(folder):
         (
             ("model.zarr", "a.html", "--data", "test.zarr", "--label-column", "y"),
             2,
-            "--label-column chooses columns of Parquet, but there is no Parquet at test.zarr",
+            "--label-column chooses columns of Parquet, but test.zarr is no Parquet file and no folder of such files",
         ),
         (("nowhere.zarr", "a.html"), 1, "error: there is no fxdask store at"),
         (
