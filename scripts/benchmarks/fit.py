@@ -69,11 +69,12 @@ def fit_work(samples: int, inputs: int, nodes: int, evidence: dict[str, dict]) -
         yield {
             PRODUCT: lambda: W @ X.T,
             GIVEN: lambda: np.matmul(W, X.T, out=given),
-            PLAIN: lambda: plain_numpy(X, y, nodes),
             FIT: fitted(FIT, None),
             STORED: fitted(STORED, folder / "threads"),
-            STRUCTURED: fitted(STRUCTURED, folder / "structured", "structured"),
             PROCESSES: on_cluster,
+            STRUCTURED: fitted(STRUCTURED, folder / "structured", "structured"),
+            # Last, because it frees gigabytes, which the work after it has to get from the system again.
+            PLAIN: lambda: plain_numpy(X, y, nodes),
         }
 
 
