@@ -262,6 +262,12 @@ class LeaseObject:
         self._files.rm_file(self._path)
 
 
+def _record_of(url: str) -> LeaseFile | LeaseObject:
+    """Where the lease of a store is kept."""
+    name = sibling_url(url, "lease")
+    return LeaseFile(name) if is_local(url) else LeaseObject(name)
+
+
 class Lease:
     """The right to work on a store, renewed by a thread until it is released."""
 
@@ -269,8 +275,7 @@ class Lease:
         self.url = url
         if not is_local(url):
             files_at(url)  # an error about an unusable URL must name the store, not its lease
-        name = sibling_url(url, "lease")
-        self._record = LeaseFile(name) if is_local(url) else LeaseObject(name)
+        self._record = _record_of(url)
         self._me = Holder.this_call()
         self._released = threading.Event()
         self._renewal = threading.Thread(target=self._renew, name="fxdask-lease", daemon=True)
@@ -380,11 +385,11 @@ def exclusive_lease(url: str) -> Iterator[Lease]:
 
 def working_call(url: str) -> str | None:
     """Process and host of the call that is working on a store, or None; nothing is written."""
-    name = sibling_url(url, "lease")
-    record: LeaseFile | LeaseObject = LeaseFile(name) if is_local(url) else LeaseObject(name)
     try:
-        holder = record.holder()
-        renewed = Path(name).stat().st_mtime if is_local(url) else holder.renewed if holder else 0.0
+        holder = _record_of(url).holder()
+        renewed = (
+            Path(sibling_url(url, "lease")).stat().st_mtime if is_local(url) else holder.renewed if holder else 0.0
+        )
     except OSError:
         return None
     is_old = time.time() - renewed >= SECONDS_UNTIL_EXPIRED
