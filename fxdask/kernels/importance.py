@@ -10,19 +10,25 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.kernels.scratch import Scratch
 from fxdask.sizes import row_ranges
 
 __all__ = [
     "ImportanceSums",
-    "comparable_scores",
+    "ScoreScale",
+    "StepSums",
     "importance_sums",
     "merge_importance_sums",
+    "nodes_per_step",
     "shares_of_features",
     "weight_correlations",
 ]
 
 FEWEST_NODES = 3
 FEATURES_AT_A_TIME = 2048  # bounds the float64 copies of the weights
+DRAWS_PER_STEP = (1, 2, 3, 6)
+"""Divisors of the usual number of draws in a block, so that blocks hold whole steps."""
+WEIGHTS_PER_STEP = 2**17
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,31 +67,84 @@ def merge_importance_sums(parts: Iterable[ImportanceSums]) -> ImportanceSums:
     return reduce(add, parts)
 
 
-def comparable_scores(divergences: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(class, node) divergences of all nodes -> the same with median 0 and largest size 1; NaN where they are infinite.
+@dataclass(frozen=True)
+class ScoreScale:
+    """(class,) centre and size of divergences, with which scores have median 0 and largest size 1.
 
-    Correlations do not change by this. The mean of a class is never further from its median than one
+    Correlations do not change by a scale. The mean of a class is never further from its median than one
     standard deviation, so sums of squares lose no digits; and with a largest size of 1 they cannot overflow.
     """
-    scores = np.full(divergences.shape, np.nan)
-    for k, row in enumerate(divergences):
-        finite = np.isfinite(row)
-        if finite.any():
-            centred = row[finite] - np.median(row[finite])
-            scores[k, finite] = centred / (np.abs(centred).max() or 1.0)
-    return scores
+
+    centre: NDArray[np.float64]
+    size: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, divergences: NDArray[np.float64]) -> ScoreScale:
+        """(class, node) divergences -> the scale of those that are finite."""
+        centre, size = np.zeros(len(divergences)), np.ones(len(divergences))
+        for k, row in enumerate(divergences):
+            finite = row[np.isfinite(row)]
+            if len(finite):
+                centre[k] = np.median(finite)
+                size[k] = np.abs(finite - centre[k]).max() or 1.0
+        return cls(centre, size)
+
+    def scores(self, divergences: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(class, node) divergences -> comparable scores; NaN where they are infinite."""
+        finite = np.where(np.isfinite(divergences), divergences, np.nan)
+        return (finite - self.centre[:, None]) / self.size[:, None]
 
 
-def importance_sums(weights: NDArray[np.float32], scores: NDArray[np.float64]) -> ImportanceSums:
+@dataclass(frozen=True)
+class StepSums:
+    """Sums over a step of nodes, whose scores have a scale of their own, as that of all nodes was not known yet."""
+
+    sums: ImportanceSums
+    scale: ScoreScale
+
+    @classmethod
+    def of(
+        cls, weights: NDArray[np.float32], divergences: NDArray[np.float64], scratch: Scratch | None = None
+    ) -> StepSums:
+        """(node, feature) weights, (class, node) divergences of a few nodes -> their sums."""
+        scale = ScoreScale.of(divergences)
+        return cls(importance_sums(weights, scale.scores(divergences), scratch or Scratch()), scale)
+
+    def at(self, scale: ScoreScale) -> ImportanceSums:
+        """The same sums, of scores of another scale."""
+        sums, factor = self.sums, self.scale.size / scale.size
+        offset = (self.scale.centre - scale.centre) / scale.size
+        return ImportanceSums(
+            n_nodes=sums.n_nodes,
+            score=factor * sums.score + offset * sums.n_nodes,
+            score_squared=factor**2 * sums.score_squared
+            + 2 * factor * offset * sums.score
+            + offset**2 * sums.n_nodes,
+            square=sums.square,
+            square_squared=sums.square_squared,
+            product=factor[:, None] * sums.product + offset[:, None] * sums.square,
+        )
+
+
+def nodes_per_step(n_features: int, per_draw: int) -> int:
+    """Nodes whose sums are made together: whole draws, whose float64 copies fit into the CPU cache."""
+    fitting = [draws for draws in DRAWS_PER_STEP if draws * per_draw * n_features <= WEIGHTS_PER_STEP]
+    return per_draw * max(fitting, default=1)
+
+
+def importance_sums(
+    weights: NDArray[np.float32], scores: NDArray[np.float64], scratch: Scratch | None = None
+) -> ImportanceSums:
     """(node, feature) weights, (class, node) comparable scores -> the sums over these nodes."""
-    n_classes, n_features = len(scores), weights.shape[1]
+    (n_nodes, n_features), n_classes, scratch = weights.shape, len(scores), scratch or Scratch()
     present = np.isfinite(scores)
     filled = np.where(present, scores, 0.0)
     both = np.concatenate([present.astype(np.float64), filled])
     sums = np.empty((2 * n_classes, n_features))
     square_squared = np.empty((n_classes, n_features))
     for start, stop in row_ranges(n_features, FEATURES_AT_A_TIME):
-        squares = np.square(weights[:, start:stop], dtype=np.float64)
+        squares = scratch("squared weights", (n_nodes, stop - start), np.float64)
+        np.square(weights[:, start:stop], dtype=np.float64, out=squares)
         squares -= 1
         sums[:, start:stop] = both @ squares
         squares *= squares

@@ -151,13 +151,17 @@ class DenseNodes:
         Nodes of the whole network, which determine the padding of the last tile.
     per_tile : int
         Nodes of a tile.
+    scratch : Scratch
+        Its array "product" holds the values of a tile.
     """
 
-    def __init__(self, weights: NDArray[np.float32], first_node: int, n_nodes: int, per_tile: int) -> None:
+    def __init__(
+        self, weights: NDArray[np.float32], first_node: int, n_nodes: int, per_tile: int, scratch: Scratch
+    ) -> None:
         first, last, self._tiles = node_rows(first_node, first_node + len(weights), n_nodes, per_tile)
         self.n_rows = last - first
         self.nodes = slice(first_node - first, first_node - first + len(weights))
-        self._weights, self._scratch = weights, Scratch()
+        self._weights, self._scratch = weights, scratch
         if len(weights) != self.n_rows:
             self._weights = np.zeros((self.n_rows, weights.shape[1]), np.float32)
             self._weights[self.nodes] = weights

@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from fxdask.kernels import structured
 from fxdask.kernels.projection import DenseNodes, ProjectedPart
+from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.weights import ROWS_PER_DRAW, SCHEME, weight_block, weight_rows
-from fxdask.sizes import LANES, transform_length
+from fxdask.sizes import LANES, row_ranges, transform_length
 
 __all__ = ["PROJECTIONS", "NodeRange", "NodeWeights", "Projection", "TileProjector"]
 
 FEWEST_WEIGHED = 1024
+SQUARES_AT_A_TIME = 2**13
 
 Nodes = Sequence[int] | NDArray[np.integer]
 
@@ -90,9 +92,10 @@ class Projection:
     """Seed, nodes in any order, number of features -> (node, feature) weights."""
     norms: Callable[[NDArray[np.float32]], NDArray[np.float64]]
     """(node, feature) weights -> (node,) norms, as :attr:`NodeWeights.norms`."""
-    nodes: Callable[[NodeRange], NodeWeights]
-    rows_per_step: int
-    """Rows of weights that cost least if they are made together."""
+    nodes: Callable[[NodeRange, Scratch], NodeWeights]
+    """Nodes and the buffers that their weights and projectors use, so one range at a time can use them."""
+    has_weights: bool = True
+    """Whether the weights of a block are drawn anyway, to multiply with them."""
     most_weights: int | None = None
     """Weights from which the importances of features are computed; None means those of all nodes."""
 
@@ -108,10 +111,12 @@ class _GaussianRange:
     """Nodes whose weights are drawn and multiplied with the samples."""
 
     of: NodeRange
+    scratch: Scratch
 
     @cached_property
     def weights(self) -> NDArray[np.float32]:
-        return weight_block(self.of.seed, self.of.start, self.of.stop, self.of.n_features)
+        drawn = self.scratch("weights", (self.of.stop - self.of.start, self.of.n_features))
+        return weight_block(self.of.seed, self.of.start, self.of.stop, self.of.n_features, out=drawn)
 
     @property
     def norms(self) -> NDArray[np.float64]:
@@ -123,10 +128,11 @@ class _GaussianRange:
     def projector(self, rows: NDArray[np.intp] | None = None) -> tuple[TileProjector, slice | NDArray[np.intp]]:
         first, last = (0, len(self.weights)) if rows is None else (int(rows[0]), int(rows[-1]) + 1)
         wanted = slice(None) if rows is None or len(rows) == last - first else rows - first
-        return DenseNodes(self.weights[first:last], self.of.start + first, self.of.n_nodes, self.of.tile_nodes), wanted
+        nodes, start = self.weights[first:last], self.of.start + first
+        return DenseNodes(nodes, start, self.of.n_nodes, self.of.tile_nodes, self.scratch), wanted
 
     def probe_projector(self, rows: NDArray[np.intp]) -> TileProjector:
-        return DenseNodes(self.weights[rows], 0, len(rows), self.of.tile_nodes)
+        return DenseNodes(self.weights[rows], 0, len(rows), self.of.tile_nodes, self.scratch)
 
 
 @dataclass(frozen=True)
@@ -134,6 +140,7 @@ class _StructuredRange:
     """Nodes whose weights are a product of transforms and signs, which are applied to the samples."""
 
     of: NodeRange
+    scratch: Scratch
 
     @cached_property
     def weights(self) -> NDArray[np.float32]:
@@ -158,7 +165,11 @@ class _StructuredRange:
 
 def _row_norms(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """(node, feature) -> (node,) Euclidean norms."""
-    return np.sqrt(np.add.reduce(np.square(rows, dtype=np.float64), axis=1))
+    norms = np.empty(len(rows))
+    # A few rows at a time, because new memory for the squares of all costs more than the squares.
+    for start, stop in row_ranges(len(rows), max(1, SQUARES_AT_A_TIME // max(1, rows.shape[1]))):
+        norms[start:stop] = np.add.reduce(np.square(rows[start:stop], dtype=np.float64), axis=1)
+    return np.sqrt(norms, out=norms)
 
 
 def _expected_norms(rows: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -175,7 +186,6 @@ PROJECTIONS: dict[str, Projection] = {
             rows=weight_rows,
             norms=_row_norms,
             nodes=_GaussianRange,
-            rows_per_step=ROWS_PER_DRAW,
         ),
         Projection(
             name="structured",
@@ -183,7 +193,7 @@ PROJECTIONS: dict[str, Projection] = {
             rows=structured.structured_rows,
             norms=_expected_norms,
             nodes=_StructuredRange,
-            rows_per_step=LANES,
+            has_weights=False,
             # Rows are made by as many transforms as samples take, so those of all nodes would cost more than the fit.
             most_weights=2**28,
         ),

@@ -14,13 +14,15 @@ SCHEME = "normal-float32, PCG64, SeedSequence(seed, spawn_key=(node // 64,)), 64
 FINGERPRINT_FEATURES = 8
 
 
-def weight_block(seed: int, start: int, stop: int, n_features: int) -> NDArray[np.float32]:
-    """Seed and node range -> (node, feature) weights, each drawn from N(0, 1).
+def weight_block(
+    seed: int, start: int, stop: int, n_features: int, out: NDArray[np.float32] | None = None
+) -> NDArray[np.float32]:
+    """Seed and node range -> (node, feature) weights, each drawn from N(0, 1), in ``out`` if it is given.
 
     Rows are drawn 64 at a time from one generator per (seed, draw), so a row depends neither on
     the requested range nor on the number of nodes.
     """
-    weights = np.empty((stop - start, n_features), np.float32)
+    weights = np.empty((stop - start, n_features), np.float32) if out is None else out
     for draw in range(start // ROWS_PER_DRAW, -(-stop // ROWS_PER_DRAW)):
         first = draw * ROWS_PER_DRAW
         last = first + ROWS_PER_DRAW

@@ -185,7 +185,7 @@ class ProjectedNodes:
             n_nodes=plan.n_nodes,
             tile_nodes=plan.tile.nodes,
         )
-        return PROJECTIONS[plan.projection].nodes(of_block)
+        return PROJECTIONS[plan.projection].nodes(of_block, self._scratch)
 
     @property
     def weights(self) -> NDArray[np.float32]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fxdask.kernels.importance import StepSums
 from fxdask.kernels.projection import PackedProjection
 from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.selection import TopNodes, merge_top, top_nodes
 from fxdask.kernels.statistics import SPREAD_SOURCES
 from fxdask.sizes import NodeBlock, packed_tile
 from fxdask.store.sources import Source
+from fxdask.tasks.cache import job_cache
 from fxdask.tasks.columns import ProjectedNodes
 from fxdask.tasks.job import FitJob, open_store
 from fxdask.tasks.measure import measure_block
@@ -39,19 +41,24 @@ class FitSummary:
     n_resumed: int
     divergences: dict[int, NDArray[np.float64]]
     """(class, node) by block index."""
+    importances: dict[int, StepSums] = field(default_factory=dict)
+    """Sums of whole steps of nodes, by the first node of each; those of a block that was resumed are missing."""
 
 
 def merge_fit_summaries(parts: Sequence[FitSummary]) -> FitSummary:
     """Summaries of disjoint blocks, in any order -> one summary."""
     divergences: dict[int, NDArray[np.float64]] = {}
+    importances: dict[int, StepSums] = {}
     for part in parts:
-        divergences.update(part.divergences)
+        divergences |= part.divergences
+        importances |= part.importances
     return FitSummary(
         top=merge_top([part.top for part in parts]),
         source_counts=np.sum([part.source_counts for part in parts], axis=0),
         workers=merge_worker_stats(part.workers for part in parts),
         n_resumed=sum(part.n_resumed for part in parts),
         divergences=divergences,
+        importances=importances,
     )
 
 
@@ -74,7 +81,23 @@ def fit_block(job: FitJob, samples: Source, probes: Source | None, index: int) -
         arrays: dict[str, Any] = {name: optional[name]() for name in job.plan.kept}
         arrays["statistics"] = np.stack([statistics.location, statistics.spread, statistics.source, divergences])
         store.write_block(block, arrays)
-    return _summary(job, block, divergences, statistics.source, counters)
+    summary = _summary(job, block, divergences, statistics.source, counters)
+    return replace(summary, importances=_importances(job, block, columns, divergences))
+
+
+def _importances(
+    job: FitJob, block: NodeBlock, columns: ProjectedNodes, divergences: NDArray[np.float64]
+) -> dict[int, StepSums]:
+    """(class, node) divergences of a block -> the sums of those steps of nodes that are wholly in it."""
+    if not job.nodes_per_step:
+        return {}
+    per_step, scratch, sums = job.nodes_per_step, job_cache(job).scratch, {}
+    for start in range(-(-block.start // per_step) * per_step, block.stop, per_step):
+        stop = min(start + per_step, job.plan.n_nodes)
+        if stop <= block.stop:
+            some = slice(start - block.start, stop - block.start)
+            sums[start] = StepSums.of(columns.weights[some], divergences[:, some], scratch)
+    return sums
 
 
 def _summary(

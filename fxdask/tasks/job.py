@@ -34,6 +34,8 @@ class FitJob:
     location: str
     spread: str
     shrink_spread: bool
+    nodes_per_step: int = 0
+    """Nodes of a step for whose weights the blocks make the sums of the importances; 0 if they make none."""
     store: str | None = None
     probe_codes: NDArray[np.integer] | None = None
 

@@ -93,8 +93,9 @@ def _class_values(
     job: PoolJob, tiles: Iterable[SampleTile], weights: NDArray[np.float32], first: int
 ) -> Sequence[NDArray[np.float32]]:
     """(candidate, feature) weights, position of the first one -> for each class its (candidate, sample) values."""
-    nodes = DenseNodes(weights, first, job.plan.n_candidates, POOL_TILE_NODES)
-    return BlockProduct(nodes, job_cache(job.fit).scratch).by_class(tiles, job.fit.plan.class_counts).arrays
+    scratch = job_cache(job.fit).scratch
+    nodes = DenseNodes(weights, first, job.plan.n_candidates, POOL_TILE_NODES, scratch)
+    return BlockProduct(nodes, scratch).by_class(tiles, job.fit.plan.class_counts).arrays
 
 
 @one_blas_thread()

@@ -17,6 +17,7 @@ from dask.system import CPU_COUNT
 from fxdask.execution.compute import compute
 from fxdask.execution.scan import scan_samples
 from fxdask.kernels.projection import DenseNodes
+from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.weights import weight_block
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.planning.fit_prediction import predict_fit
@@ -84,9 +85,15 @@ def _rates(plan: FitPlan, settings: FitSettings, few: TrainingData, reading: flo
     at_once = min(threads, -(-samples.n_samples // job.plan.samples_per_read))
     scanning = (time.perf_counter() - started) * at_once / samples.n_bytes
     weights = weight_block(0, 0, tile.nodes, plan.n_features)
-    rows, nodes = np.ones((tile.samples, plan.n_features), np.float32), DenseNodes(weights, 0, tile.nodes, tile.nodes)
-    product = _seconds(lambda: list(nodes.parts(rows)), threads)
-    drawing = _seconds(lambda: weight_block(0, 0, tile.nodes, plan.n_features), threads)
+    rows, shape = np.ones((tile.samples, plan.n_features), np.float32), weights.shape
+
+    def multiply(scratch: Scratch) -> None:
+        list(DenseNodes(weights, 0, tile.nodes, tile.nodes, scratch).parts(rows))
+
+    def draw(scratch: Scratch) -> None:
+        weight_block(0, 0, *shape, out=scratch("weights", shape))
+
+    product, drawing = _seconds(multiply, threads), _seconds(draw, threads)
     fit = delayed(fit_block, pure=False)
     indices = range(job.plan.n_blocks)
     blocks = _middle(lambda: compute([fit(job, samples.handle, None, index) for index in indices], local=True))
@@ -143,13 +150,14 @@ def _finishing(job: FitJob, settings: FitSettings, few: TrainingData, rates: Rat
     return max(0.0, seconds - predict_fit(_small_plan(job.plan, few, n_nodes, n_nodes), rates).seconds)
 
 
-def _seconds(work: Callable[[], object], threads: int) -> float:
-    """Seconds of one call while so many threads make the same calls."""
+def _seconds(work: Callable[[Scratch], object], threads: int) -> float:
+    """Seconds of one call while so many threads make the same calls, each with its own buffers."""
 
     @one_blas_thread()
     def repeated() -> None:
+        scratch = Scratch()
         for _ in range(CALLS):
-            work()
+            work(scratch)
 
     run = delayed(repeated, pure=False)
     return _middle(lambda: compute([run() for _ in range(threads)], local=True)) / CALLS

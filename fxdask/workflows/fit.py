@@ -192,7 +192,7 @@ def _run(
         bandwidth_fallbacks=network.fallbacks,
         info={},
         names=fit.data.samples.names,
-        importances=measure_importances(job, divergences, verbose=fit.verbose),
+        importances=measure_importances(job, divergences, known=summary.importances, verbose=fit.verbose),
     )
     _refuse_changed_samples(fit)
     if store is not None:

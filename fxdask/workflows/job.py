@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fxdask.errors import InvalidInputError
 from fxdask.execution.graphs import SamplesHandle
+from fxdask.execution.importance import step_in_blocks
 from fxdask.execution.scan import SampleScan, measure_class_norms
 from fxdask.kernels.preprocessing import LARGEST_PRODUCT, Preprocessing, preprocessing_from
 from fxdask.planning.fit_search import replanned
@@ -51,6 +52,7 @@ def make_job(
         location=settings.location,
         spread=settings.spread,
         shrink_spread=settings.shrink_spread,
+        nodes_per_step=step_in_blocks(request.plan),
     )
 
 

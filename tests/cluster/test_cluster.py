@@ -295,6 +295,7 @@ def test_importances_on_workers_equal_those_on_threads(address, tmp_path, monkey
     monkeypatch.setattr(importance, "WEIGHT_BYTES_PER_RANGE", 1)
     monkeypatch.setattr(importance, "SCORE_BYTES_PER_GRAPH", 10 * 64 * 3 * 8)
     monkeypatch.setattr(importance, "MOST_LOCAL_WEIGHTS", 0)
+    monkeypatch.setattr(importance, "MOST_BYTES_OF_STEPS", 0)
     threaded = FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "threads.zarr").fit(X, Y)
 
     def n_logged(dask_worker):

@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fxdask.kernels.importance import (
-    comparable_scores,
-    importance_sums,
+    ScoreScale,
+    StepSums,
     merge_importance_sums,
+    nodes_per_step,
     shares_of_features,
     weight_correlations,
 )
@@ -17,9 +18,9 @@ from fxdask.kernels.importance import (
 
 def correlations(weights, divergences, edges=()):
     """The correlations, from sums over the ranges of nodes between the edges."""
-    scores = comparable_scores(divergences)
-    starts, stops = [0, *edges], [*edges, len(weights)]
-    parts = [importance_sums(weights[a:b], scores[:, a:b]) for a, b in zip(starts, stops, strict=True)]
+    scale, starts, stops = ScoreScale.of(divergences), [0, *edges], [*edges, len(weights)]
+    ranges = zip(starts, stops, strict=True)
+    parts = [StepSums.of(weights[a:b], divergences[:, a:b]).at(scale) for a, b in ranges]
     return weight_correlations(merge_importance_sums(parts))
 
 

@@ -19,7 +19,7 @@ TILE = TileShape(16, 32)
 
 def project(W, X, codes, n_classes, n_nodes, first_node=0, tile=TILE):
     """(node, sample) products of a range of nodes with all samples, ordered by class."""
-    nodes = DenseNodes(W, first_node, n_nodes, tile.nodes)
+    nodes = DenseNodes(W, first_node, n_nodes, tile.nodes, Scratch())
     values, runs = [], [[] for _ in range(n_classes)]
     for start in range(0, len(X), tile.samples):
         rows = X[start : start + tile.samples]
