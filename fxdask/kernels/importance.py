@@ -81,18 +81,23 @@ class ScoreScale:
     @classmethod
     def of(cls, divergences: NDArray[np.float64]) -> ScoreScale:
         """(class, node) divergences -> the scale of those that are finite."""
-        centre, size = np.zeros(len(divergences)), np.ones(len(divergences))
+        centre, size = np.zeros((2, len(divergences)))
         for k, row in enumerate(divergences):
             finite = row[np.isfinite(row)]
             if len(finite):
                 centre[k] = np.median(finite)
-                size[k] = np.abs(finite - centre[k]).max() or 1.0
+                size[k] = np.abs(finite - centre[k]).max()
         return cls(centre, size)
+
+    @property
+    def divisor(self) -> NDArray[np.float64]:
+        """(class,) the size, or 1 where all divergences are equal."""
+        return np.where(self.size > 0, self.size, 1.0)
 
     def scores(self, divergences: NDArray[np.float64]) -> NDArray[np.float64]:
         """(class, node) divergences -> comparable scores; NaN where they are infinite."""
         finite = np.where(np.isfinite(divergences), divergences, np.nan)
-        return (finite - self.centre[:, None]) / self.size[:, None]
+        return (finite - self.centre[:, None]) / self.divisor[:, None]
 
 
 @dataclass(frozen=True)
@@ -112,14 +117,13 @@ class StepSums:
 
     def at(self, scale: ScoreScale) -> ImportanceSums:
         """The same sums, of scores of another scale."""
-        sums, factor = self.sums, self.scale.size / scale.size
-        offset = (self.scale.centre - scale.centre) / scale.size
+        sums, factor = self.sums, self.scale.size / scale.divisor
+        # A class without nodes in this step has no centre.
+        offset = np.where(self.sums.n_nodes > 0, (self.scale.centre - scale.centre) / scale.divisor, 0.0)
         return ImportanceSums(
             n_nodes=sums.n_nodes,
             score=factor * sums.score + offset * sums.n_nodes,
-            score_squared=factor**2 * sums.score_squared
-            + 2 * factor * offset * sums.score
-            + offset**2 * sums.n_nodes,
+            score_squared=factor**2 * sums.score_squared + 2 * factor * offset * sums.score + offset**2 * sums.n_nodes,
             square=sums.square,
             square_squared=sums.square_squared,
             product=factor[:, None] * sums.product + offset[:, None] * sums.square,

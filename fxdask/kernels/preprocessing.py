@@ -235,11 +235,24 @@ def origin_quartiles(probes: NDArray, normalize: str | None) -> NDArray[np.float
     if normalize == "sample":
         probes = _standardize_rows(probes)
     found = np.empty((3, probes.shape[1]))
-    # Some features at a time, because np.quantile takes several copies of its values.
+    # Some features at a time, whose copies need little memory.
     for first in range(0, probes.shape[1], FEATURES_PER_QUARTILE):
         some = slice(first, first + FEATURES_PER_QUARTILE)
-        found[:, some] = np.quantile(probes[:, some].astype(np.float64), (0.25, 0.5, 0.75), axis=0)
+        found[:, some] = _quartiles(np.sort(np.ascontiguousarray(probes[:, some].T), axis=1))
     return found
+
+
+def _quartiles(ascending: NDArray) -> NDArray[np.float64]:
+    """(feature, probe) sorted values -> (3, feature) quartiles, the same bits as np.quantile, which takes longer."""
+    last = ascending.shape[1] - 1
+    found = []
+    for share in (0.25, 0.5, 0.75):
+        index = int(share * last)
+        low, high = (ascending[:, i].astype(np.float64) for i in (index, min(index + 1, last)))
+        beyond = share * last - index
+        step = high - low
+        found.append(low + step * beyond if beyond < 0.5 else high - step * (1 - beyond))
+    return np.stack(found)
 
 
 def origin_probes(n_samples: int, n_features: int) -> NDArray[np.intp]:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from fxdask.kernels import structured
 from fxdask.kernels.projection import DenseNodes, ProjectedPart
 from fxdask.kernels.scratch import Scratch
-from fxdask.kernels.weights import ROWS_PER_DRAW, SCHEME, weight_block, weight_rows
-from fxdask.sizes import LANES, row_ranges, transform_length
+from fxdask.kernels.weights import SCHEME, weight_block, weight_rows
+from fxdask.sizes import row_ranges, transform_length
 
 __all__ = ["PROJECTIONS", "NodeRange", "NodeWeights", "Projection", "TileProjector"]
 

@@ -34,7 +34,6 @@ __all__ = [
 MAD_TO_SIGMA = 0.6745
 IQR_TO_SIGMA = 1.349
 BYTES_PER_ROW_GROUP = 2**22
-BYTES_PER_SELECTED_GROUP = 2**21  # fewer calls of compiled functions outweigh the cache
 
 TOLERANCE_RULE = "8 eps |w| R, R of each class from the median exponent of norms; origin within quartiles"
 """What decides which spreads count as zero: part of a job's identity."""
@@ -128,15 +127,25 @@ def selected_statistics(
     This takes a third of the time, but numba needs memory.
     """
     result = ClassStatistics.empty(projected.n_classes, projected.n_nodes)
-    for k in range(projected.n_classes):
+    for k, array in enumerate(projected.arrays):
         if projected.count(k) not in SELECTED_LENGTHS:
             for _, rows, ordered in sorted_classes(projected, scratch, classes=[k]):
                 result.measure(k, rows, ordered, tolerance[k, rows], (location, spread))
             continue
-        for rows in row_groups(projected.n_nodes, projected.count(k), BYTES_PER_SELECTED_GROUP):
-            values = SelectedRows(projected.arrays[k][rows], scratch)
-            result.measure(k, rows, values, tolerance[k, rows], (location, spread))
+        # All rows together: threads that call compiled functions more often wait for each other's Python code.
+        values = SelectedRows(array, _selected_together(location, spread, array.shape[1]))
+        result.measure(k, slice(None), values, tolerance[k], (location, spread))
     return result
+
+
+def _selected_together(location: str, spread: str, count: int) -> list[int]:
+    """Positions of sorted values that these estimators ask for."""
+    together = []
+    if location == "interquartile_mean":
+        together += [count // 4, count - 1 - count // 4]
+    if location == "median" or spread == "mad":
+        together.append(count // 2)
+    return together
 
 
 def bracketed_statistics(

@@ -29,7 +29,7 @@ def weight_block(
         if start <= first and last <= stop:
             _generator(seed, draw).standard_normal(dtype=np.float32, out=weights[first - start : last - start])
         else:
-            rows = _draw(seed, draw, n_features)
+            rows = _draw(seed, draw, n_features, min(stop - first, ROWS_PER_DRAW))
             inside = slice(max(first, start), min(last, stop))
             weights[inside.start - start : inside.stop - start] = rows[inside.start - first : inside.stop - first]
     return weights
@@ -43,7 +43,8 @@ def weight_rows(seed: int, nodes: Sequence[int] | NDArray[np.integer], n_feature
     weights = np.empty((len(nodes), n_features), np.float32)
     for draw in np.unique(nodes // ROWS_PER_DRAW):
         wanted = nodes // ROWS_PER_DRAW == draw
-        weights[wanted] = _draw(seed, int(draw), n_features)[nodes[wanted] % ROWS_PER_DRAW]
+        rows = nodes[wanted] % ROWS_PER_DRAW
+        weights[wanted] = _draw(seed, int(draw), n_features, int(rows.max()) + 1)[rows]
     return weights
 
 
@@ -52,8 +53,9 @@ def fingerprint_nodes(n_nodes: int) -> list[int]:
     return sorted({0, n_nodes // 2, n_nodes - 1})
 
 
-def _draw(seed: int, draw: int, n_features: int) -> NDArray[np.float32]:
-    return _generator(seed, draw).standard_normal((ROWS_PER_DRAW, n_features), dtype=np.float32)
+def _draw(seed: int, draw: int, n_features: int, n_rows: int) -> NDArray[np.float32]:
+    """The first rows of a draw; the later ones do not change them."""
+    return _generator(seed, draw).standard_normal((n_rows, n_features), dtype=np.float32)
 
 
 def _generator(seed: int, draw: int) -> np.random.Generator:

@@ -85,13 +85,13 @@ def _rates(plan: FitPlan, settings: FitSettings, few: TrainingData, reading: flo
     at_once = min(threads, -(-samples.n_samples // job.plan.samples_per_read))
     scanning = (time.perf_counter() - started) * at_once / samples.n_bytes
     weights = weight_block(0, 0, tile.nodes, plan.n_features)
-    rows, shape = np.ones((tile.samples, plan.n_features), np.float32), weights.shape
+    rows = np.ones((tile.samples, plan.n_features), np.float32)
 
     def multiply(scratch: Scratch) -> None:
         list(DenseNodes(weights, 0, tile.nodes, tile.nodes, scratch).parts(rows))
 
     def draw(scratch: Scratch) -> None:
-        weight_block(0, 0, *shape, out=scratch("weights", shape))
+        weight_block(0, 0, tile.nodes, plan.n_features, out=scratch("weights", weights.shape))
 
     product, drawing = _seconds(multiply, threads), _seconds(draw, threads)
     fit = delayed(fit_block, pure=False)

@@ -10,7 +10,6 @@ from fxdask.kernels.importance import (
     ScoreScale,
     StepSums,
     merge_importance_sums,
-    nodes_per_step,
     shares_of_features,
     weight_correlations,
 )

@@ -210,3 +210,14 @@ def test_a_feature_of_rare_large_values_is_normalized():
     X[:, 3] = 0
     X[::10, 3] = 1e5
     assert automatic(X) == "feature"
+
+
+@given(
+    seed=st.integers(0, 999),
+    n_probes=st.integers(1, 40),
+    dtype=st.sampled_from([np.uint8, np.int64, np.float32, np.float64]),
+)
+def test_quartiles_have_the_bits_of_numpy(seed, n_probes, dtype):
+    probes = (np.random.default_rng(seed).standard_cauchy((n_probes, 5)) * 50).clip(-1e6, 1e6).astype(dtype)
+    want = np.quantile(probes.astype(np.float64), (0.25, 0.5, 0.75), axis=0)
+    assert np.array_equal(origin_quartiles(probes, None), want)

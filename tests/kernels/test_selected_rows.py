@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fxdask.kernels import selected_rows
 from fxdask.kernels.order_statistics import SortedRows
 from fxdask.kernels.projection import ClassValues, ColumnValues
+from fxdask.kernels.scratch import Scratch
 from fxdask.kernels.selected_rows import SELECTED_LENGTHS, SelectedRows
 from fxdask.kernels.statistics import LOCATIONS, SPREADS, class_statistics, selected_statistics, spread_with_fallback
 
@@ -90,6 +91,6 @@ def test_statistics_by_selection_have_the_same_bits(location, spread):
     columns, tolerance = ColumnValues(values, runs), np.full((3, 30), 1e-7)
     classes = ClassValues([columns.gather(k) for k in range(3)])
     want = class_statistics(columns, tolerance, location, spread)
-    got = selected_statistics(classes, tolerance, location, spread, selected_rows.Scratch())
+    got = selected_statistics(classes, tolerance, location, spread, Scratch())
     for name in ("location", "spread", "source"):
         assert np.array_equal(getattr(got, name), getattr(want, name)), name
