@@ -30,7 +30,9 @@ def fit_blocks(
         shared = [
             shared_constant(value, name) for value, name in ((job, "job"), (samples, "samples"), (probes, "probes"))
         ]
-        all_blocks = [fit(*shared, index) for index in range(job.plan.n_blocks)]
+        # The last block is often small. Sent last, it may keep one worker while another has two whole blocks left.
+        last = job.plan.n_blocks - 1
+        all_blocks = [fit(*shared, index) for index in (last, *range(last))]
         return merged(all_blocks, tasks.merge_fit_summaries), all_blocks
 
     store = open_store(job)

@@ -20,10 +20,9 @@ PACKAGES = ("fxdask", "numpy", "scipy", "numba", "zarr", "dask", "distributed", 
 
 def fits(repeats: int, samples: int = 12_000, inputs: int = 784, nodes: int = 10_000) -> dict[str, Any]:
     """The limit of a fit is the product of all weights and samples; that of processes is what threads take."""
-    with fit.fit_work(samples, inputs, nodes, {}) as work:
-        seconds = in_turn(_chosen(work, fit.GIVEN, fit.FIT, fit.STORED, fit.STRUCTURED, fit.PROCESSES), repeats)
-    names = (fit.FIT, fit.STORED, fit.STRUCTURED, fit.PROCESSES)
-    ratios = [*(Ratio(name, fit.GIVEN) for name in names), Ratio(fit.PROCESSES, fit.STORED)]
+    local = (fit.GIVEN, fit.FIT, fit.STORED, fit.STRUCTURED)
+    seconds = fit.fit_seconds((samples, inputs, nodes), repeats, (*local, *fit.ON_CLUSTER), {})
+    ratios = [*(Ratio(name, fit.GIVEN) for name in local[1:]), Ratio(fit.PROCESSES, fit.THREADS)]
     return report(f"fit: {samples:,} samples x {inputs} features, {nodes:,} nodes", seconds, ratios)
 
 
