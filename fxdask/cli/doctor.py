@@ -14,17 +14,18 @@ __all__ = ["doctor"]
 
 @click.command()
 @click.argument("paths", type=click.Path(), nargs=-1)
+@click.option("--store", "stores", type=click.Path(), multiple=True, help="A store that a job is to write.")
 @run_options
-def doctor(paths: tuple[str, ...], *, run: RunOptions) -> None:
-    """Look at this machine, at the workers of --scheduler, and whether they can reach PATHS.
+def doctor(paths: tuple[str, ...], *, stores: tuple[str, ...], run: RunOptions) -> None:
+    """Look at this machine, at the workers of --scheduler, and whether they can reach PATHS and write stores.
 
     The exit status is 1 if a job could not run so.
     """
-    found = findings_here(paths)
+    found = findings_here(paths, stores)
     try:
         with run.cluster as client:
             if client is not None:
-                found += findings_on_workers(client, paths)
+                found += findings_on_workers(client, paths, stores)
     except ClusterError as error:
         found.append(Finding("scheduler", str(error), is_good=False))
     is_good = all(finding.is_good for finding in found)

@@ -148,7 +148,8 @@ def fit(  # noqa: PLR0913 - every option is a parameter
             print_result({"plan": plan.facts()}, run.as_json)
             return
         classifier.fit(*data)
-    print_result(summary_of(classifier) | {"fit": classifier.fit_info_}, run.as_json)
+    info = classifier.fit_info_
+    print_result(summary_of(classifier) | {"already_done": not info, "fit": info}, run.as_json)
 
 
 def _cluster(workers: int | None, threads: int | None, memory: int | None) -> ClusterShape | None:

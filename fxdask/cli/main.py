@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import signal
 import sys
 from importlib import import_module
@@ -14,6 +15,21 @@ from fxdask.errors import FxdaskError
 
 __all__ = ["cli", "main"]
 
+OPTIONS = {
+    "n_nodes": "--nodes",
+    "n_selected": "--selected",
+    "n_anchors": "--anchors",
+    "n_neighbors": "--neighbors",
+    "random_state": "--seed",
+} | {
+    name: f"--{name.replace('_', '-')}"
+    for name in (
+        *("bandwidth_spread", "id_columns", "keep_projections", "keep_weights", "label_column", "memory_limit"),
+        *("missing", "nodes_per_block", "numeric_only", "overwrite", "pool_size", "shrink_spread"),
+    )
+}
+"""The options of Python's parameters that messages name."""
+PARAMETERS = re.compile(rf"""(?<![\w/.-])({"|".join(OPTIONS)})(?:=("[^"]*"|'[^']*'|\w+))?(?![\w/.-])""")
 STOPPED = "stopped; run the same command again to resume"
 COMMANDS = ("fit", "score", "rank", "responses", "info", "verify", "report", "reproduce", "doctor")
 
@@ -69,6 +85,15 @@ def _print_error(message: str, error: BaseException, status: int) -> None:
 
 def _one_line(error: Exception) -> str:
     """The error as one line, with options of the command line instead of Python parameters."""
-    text = " ".join(str(error).split()).replace("overwrite=True", "--overwrite")
+    text = PARAMETERS.sub(_as_option, " ".join(str(error).split()))
     ours = isinstance(error, (ValueError, OSError, FxdaskError))
     return text if ours and text else f"{type(error).__name__}: {text}"
+
+
+def _as_option(found: re.Match[str]) -> str:
+    """A parameter with or without its value, such as missing="omit" -> the option, such as --missing omit."""
+    parameter, value = found.groups()
+    if value is None and "_" not in parameter:
+        return parameter  # an English word such as missing
+    option, value = OPTIONS[parameter], (value or "").strip("\"'")
+    return option if value in ("", "True") else f"{option} {value}"

@@ -123,6 +123,7 @@ def _facts(ranking: Ranking, out: str | None, html: str | None) -> dict[str, Any
         "blocks": ranking.info["n_blocks"],
         "columns": ranking.info["plan"]["columns"],
         "blocks_resumed": ranking.info["n_blocks_resumed"],
+        "already_done": ranking.info["n_blocks_resumed"] == ranking.info["n_blocks"],
     }
     if ranking.n_anchors is not None:
         facts["anchors_of_relief"] = ranking.n_anchors

@@ -71,6 +71,7 @@ def _facts(result: BatchScores) -> dict[str, Any]:
     """Summary of a scoring."""
     facts: dict[str, Any] = {
         "store": result.store,
+        "already_done": not result.chunks_by_process,
         "samples": result.n_samples,
         "samples_resumed": result.n_resumed,
         "seconds": round(result.seconds, 3),

@@ -33,11 +33,12 @@ from fxdask.workflows.tables import numeric_columns, with_label_column
 __all__ = ["Ranking", "check_table_path", "rank_features"]
 
 BYTES_OF_HEAD = 2000
+BEST_SHOWN = 5
 PARQUET_MAGIC = b"PAR1"
 DEFAULT_CRITERIA = ("extended_fisher", "fisher", "pearson", "kolmogorov_smirnov")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Ranking(RankedFeatures):
     """Scores, ranks and p-values of every feature by every criterion.
 
@@ -77,7 +78,17 @@ class Ranking(RankedFeatures):
     array([3, 2, 1])
     >>> ranking.threshold("kolmogorov_smirnov", rate=0.05, rule="by") < 0.01
     True
+    >>> ranking
+    Ranking of 3 features by fisher, kolmogorov_smirnov over 500 samples of 2 classes; best by fisher: x2, x0, x1
     """
+
+    def __repr__(self) -> str:
+        first = self.criteria[0]
+        best = ", ".join(map(str, self.names[self.order(first)[:BEST_SHOWN]]))
+        return (
+            f"Ranking of {len(self.names)} features by {', '.join(self.criteria)} over {self.n_samples} samples of "
+            f"{len(self.classes)} classes; best by {first}: {best}"
+        )
 
     def to_frame(self) -> Any:
         """Return the ranking as a pandas DataFrame, one row per feature.

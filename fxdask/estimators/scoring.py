@@ -24,6 +24,8 @@ from fxdask.workflows.tables import split_columns, with_label_column
 
 __all__ = ["batch_score"]
 
+OTHER_FORMATS = {".csv", ".feather", ".h5", ".hdf5", ".json", ".npy", ".npz", ".tsv", ".txt", ".xlsx"}
+
 
 def batch_score(  # noqa: PLR0913 - the public call
     model: str | Path | FisherNetworkClassifier,
@@ -110,6 +112,8 @@ def batch_score(  # noqa: PLR0913 - the public call
         raise InvalidInputError(f"id_columns need a result of Parquet, but out is {out}; choose a name with .parquet")
     if as_table:
         arrow()  # before any work, if the package is missing
+    elif Path(str(out)).suffix.lower() in OTHER_FORMATS:
+        raise InvalidInputError(f"scores are a Zarr group or Parquet, not {out}; choose a name with .zarr or .parquet")
     target = checked_store_url(out)
     X, y = with_label_column(X, y)
     X, ids = split_columns(X, columns, id_columns)

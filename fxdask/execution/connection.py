@@ -83,11 +83,11 @@ class ClusterAddress:
             ) from error
 
 
-async def _try_connection(cluster: ClusterAddress) -> None:
+async def _try_connection(cluster: ClusterAddress, seconds: float) -> None:
     """Open a connection to the scheduler and close it."""
     options = (cluster.security or Security()).get_connection_args("client")
     # The outer timeout covers a server that accepts the connection and then sends nothing.
-    comm = await asyncio.wait_for(connect(cluster.resolved, timeout=SECONDS_TO_CONNECT, **options), SECONDS_TO_CONNECT)
+    comm = await asyncio.wait_for(connect(cluster.resolved, timeout=seconds, **options), seconds)
     comm.abort()
 
 
@@ -105,7 +105,8 @@ def connected(
         Wait until the cluster has so many workers.
     timeout : float or str, optional
         How long to wait for them, in seconds or as a text such as "5m"; if not given, Dask's setting
-        ``fxdask.worker-timeout``, which is "5m" unless it is changed.
+        ``fxdask.worker-timeout``, which is "5m" unless it is changed. The scheduler itself must answer within
+        10 seconds, or within this time if it is shorter.
     scheduler_file : path, optional
         The file that ``dask scheduler --scheduler-file`` writes, instead of an address.
     tls_ca_file, tls_cert, tls_key : path, optional
@@ -124,19 +125,19 @@ def connected(
     if address is None and cluster.scheduler_file is None:
         yield None
         return
-    with _client(cluster) as client:
+    with _client(cluster, min(seconds, SECONDS_TO_CONNECT)) as client:
         waiting.wait_for_workers(client, wait_for_workers, seconds)
         yield client
 
 
-def _client(cluster: ClusterAddress) -> Client:
+def _client(cluster: ClusterAddress, seconds: float) -> Client:
     address = cluster.resolved
     secured: dict[str, Any] = {} if cluster.security is None else {"security": cluster.security}
     try:
         # A Client that fails to connect leaves its event loop running, which disturbs later ones.
         # The trial runs on another thread, because this one may already have a running event loop.
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, _try_connection(cluster)).result()
+            thread.submit(asyncio.run, _try_connection(cluster, seconds)).result()
         return Client(address, timeout=SECONDS_TO_CONNECT, **secured)
     except MemoryError as error:
         # Dask takes the first bytes for a length; those of another protocol give a very large one.
@@ -144,7 +145,7 @@ def _client(cluster: ClusterAddress) -> Client:
             f"no Dask scheduler answers at {address}: the server there uses another protocol; check the address"
         ) from error
     except (OSError, ValueError, TypeError, RuntimeError) as error:
-        reason = " ".join(str(error).split()) or f"no answer within {SECONDS_TO_CONNECT} s"
+        reason = " ".join(str(error).split()) or f"no answer within {seconds:g} s"
         remedy = "check the address, and that the scheduler runs"
         if cluster.security is not None and not address.startswith("tls://"):
             remedy = "with TLS files, use an address that begins with tls://"

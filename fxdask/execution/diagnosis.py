@@ -15,7 +15,7 @@ from distributed.system import MEMORY_LIMIT
 
 from fxdask.execution.workers import COMPARED, installed_versions
 from fxdask.sizes import format_bytes
-from fxdask.store.paths import is_local, store_url, why_unreachable
+from fxdask.store.paths import NOT_THERE, is_local, store_url, why_unreachable
 from fxdask.tasks.telemetry import available_bytes
 
 __all__ = ["Finding", "findings_here", "findings_on_workers"]
@@ -30,8 +30,8 @@ class Finding:
     is_good: bool = True
 
 
-def findings_here(paths: Iterable[str]) -> list[Finding]:
-    """Versions, memory, threads and free disk space of this process, and whether it can reach the paths."""
+def findings_here(paths: Iterable[str], stores: Iterable[str] = ()) -> list[Finding]:
+    """Versions, memory, threads and disk space of this process, and whether it can read paths and make stores."""
     versions = installed_versions()(COMPARED)
     found = [Finding("python", f"{platform.python_version()} on {platform.platform(terse=True)}")]
     found += [Finding(name, versions.get(name, "missing"), name in versions) for name in COMPARED]
@@ -42,7 +42,25 @@ def findings_here(paths: Iterable[str]) -> list[Finding]:
         found.append(_reached(path, why_unreachable(store_url(path))))
         if is_local(store_url(path)):
             found.append(_disk(f"disk of {path}", store_url(path)))
+    for store in stores:
+        found.append(_writable(store))
+        if is_local(store_url(store)):
+            found.append(_disk(f"disk of {store}", store_url(store)))
     return found
+
+
+def _writable(store: str) -> Finding:
+    """Whether a store is there, or its folder is and can be written."""
+    url = store_url(store)
+    if not is_local(url):
+        reason = why_unreachable(url)
+        return Finding(store, reason or "is there", reason in ("", NOT_THERE))
+    folder = Path(url).parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        return Finding(
+            store, f"cannot be made: {folder} {'is read-only' if folder.is_dir() else 'is no folder'}", False
+        )
+    return Finding(store, "is there, its folder can be written" if Path(url).exists() else "can be made")
 
 
 def _disk(what: str, path: str) -> Finding:
@@ -58,10 +76,12 @@ def _reached(path: str, reason: str) -> Finding:
     return Finding(path, f"cannot be reached ({reason})" if reason else "can be reached", not reason)
 
 
-def findings_on_workers(client: Client, paths: Sequence[str]) -> list[Finding]:
+def findings_on_workers(client: Client, paths: Sequence[str], stores: Sequence[str] = ()) -> list[Finding]:
     """One line about the scheduler, then for each worker its size, its versions and the paths that it cannot reach."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
     found = [Finding("scheduler", f"{client.scheduler.address} has {len(workers)} workers", bool(workers))]
+    # Workers write into the folder of a store that is still to be made.
+    folders = [str(Path(store_url(store)).parent) for store in stores if is_local(store_url(store))]
     mine = installed_versions()(COMPARED)
     answers = client.run(installed_versions(), COMPARED, on_error="return")
     for address, theirs in sorted(answers.items()):
@@ -74,7 +94,7 @@ def findings_on_workers(client: Client, paths: Sequence[str]) -> list[Finding]:
         other = [text for name, text in zip(COMPARED, other, strict=True) if theirs.get(name) != mine.get(name)]
         found.append(Finding(address, f"{size}, {', '.join(other) or 'the same versions'}", not other))
         if "fxdask" in theirs:
-            found += _unreached(client, address, paths)
+            found += _unreached(client, address, [*paths, *folders])
     return found
 
 

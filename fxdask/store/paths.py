@@ -15,6 +15,7 @@ from zarr.storage import FsspecStore
 from fxdask.errors import InvalidInputError
 
 __all__ = [
+    "NOT_THERE",
     "checked_store_url",
     "file_version",
     "files_at",
@@ -28,6 +29,7 @@ __all__ = [
     "zarr_location",
 ]
 
+NOT_THERE = "it does not exist"
 FRESH = {"use_listings_cache": False}
 NO_URL = re.compile(r"[a-z][a-z0-9+.-]+:(/(?!/)|/*$|//.+//)")
 """A URL that was turned into a Path, one without a name, and one with an empty part."""
@@ -127,7 +129,7 @@ def why_unreachable(url: str) -> str:
     """The reason why this process cannot find a path or URL; empty if it can."""
     try:
         files, path = files_at(url)
-        return "" if files.exists(path) else "it does not exist"
+        return "" if files.exists(path) else NOT_THERE
     except Exception as error:  # clients of object stores have exceptions of their own
         return " ".join(str(error).split())
 

@@ -19,6 +19,8 @@ from command_line import run_here
 from processes import run_python
 
 import fxdask
+from fxdask.cli.main import _one_line
+from fxdask.errors import InvalidInputError
 
 
 def samples_in(folder, X, y):
@@ -189,11 +191,39 @@ def test_info_counts_the_blocks_of_an_unfinished_model(folder):
             1,
             "error: no Dask scheduler answers at nonsense",
         ),
+        (
+            ("fit", "X.npy", "y.npy", "m.zarr", "--memory-limit", "1MiB"),
+            1,
+            "raise --memory-limit for local threads",
+        ),
     ],
 )
 def test_errors_are_printed_in_one_line(folder, arguments, status, message):
     assert_one_line(run_here(folder, *arguments), status, message)
     assert not (folder / "m.zarr").exists()
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ('pass missing="omit" to leave missing values out', "pass --missing omit to leave missing values out"),
+        ("set nodes_per_block to 640 or fewer", "set --nodes-per-block to 640 or fewer"),
+        ("pass overwrite=True, which will overwrite it", "pass --overwrite, which will overwrite it"),
+        ("y is missing; n_selected=9 is more", "y is missing; --selected 9 is more"),
+        ("there is no file data/missing.npy or n_nodes.zarr", "there is no file data/missing.npy or n_nodes.zarr"),
+    ],
+)
+def test_errors_name_options_instead_of_parameters(message, shown):
+    assert _one_line(InvalidInputError(message)) == shown
+
+
+def test_a_finished_job_says_that_it_was_done_already(folder):
+    first, again = (json.loads(run_here(folder, *FIT, "--json").stdout) for _ in range(2))
+    assert (first["already_done"], again["already_done"]) == (False, True)
+    first, again = (
+        json.loads(run_here(folder, "score", "model.zarr", "test.zarr", "out.zarr", "--json").stdout) for _ in range(2)
+    )
+    assert (first["already_done"], again["already_done"]) == (False, True)
 
 
 def assert_one_line(done, status, message):

@@ -33,6 +33,20 @@ def test_what_is_wrong_is_told(tmp_path):
     assert set(wrong) == {"nowhere.zarr", "scheduler"}
 
 
+def test_stores_to_be_made_are_no_mistake(tmp_path):
+    run = run_here(tmp_path, "doctor", "--store", "new.zarr", "--store", "no folder/new.zarr", "--json")
+    found = {line["what"]: line for line in json.loads(run.stdout)["findings"]}
+    assert run.returncode == 1
+    assert found["new.zarr"]["found"] == "can be made"
+    assert found["new.zarr"]["good"]
+    assert found["no folder/new.zarr"]["found"] == f"cannot be made: {tmp_path / 'no folder'} is no folder"
+    assert not found["no folder/new.zarr"]["good"]
+    (tmp_path / "new.zarr").mkdir()
+    again = run_here(tmp_path, "doctor", "--store", "new.zarr")
+    assert again.returncode == 0, again.stdout
+    assert "is there, its folder can be written" in again.stdout
+
+
 def completed(*words):
     setting = {"_FXDASK_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
     program = "import sys; sys.argv = ['fxdask']; from fxdask.cli.main import main; main()"
