@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from distributed import Client, default_client, get_worker
+import dask
+from distributed import Client, default_client, get_worker, span
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
 from fxdask.errors import ClusterError, FxdaskError
 
-__all__ = ["active_client", "asking", "is_inside_task", "no_answer", "sending"]
+__all__ = ["active_client", "asking", "is_inside_task", "no_answer", "one_span", "sending"]
 
 
 def active_client() -> Client | None:
@@ -40,6 +41,19 @@ def is_inside_task() -> bool:
     except ValueError:
         return False
     return True
+
+
+@contextmanager
+def one_span(name: str) -> Iterator[None]:
+    """All tasks of a call as one span of Dask's diagnostics; it is also a decorator.
+
+    Otherwise every stage is a span of its own, and a scheduler keeps what it knows of a span as long as it lives.
+    """
+    if "span" in dask.get_annotations():  # of the caller, or of a call around this one
+        yield
+        return
+    with span(name):
+        yield
 
 
 @contextmanager

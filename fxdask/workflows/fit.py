@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fxdask.errors import ChangedSamplesError, InvalidInputError
 from fxdask.execution import fit as fit_graphs
+from fxdask.execution.client import one_span
 from fxdask.execution.graphs import SamplesHandle, broadcast
 from fxdask.execution.scan import digest_samples, scan_samples
 from fxdask.execution.score import tabulate
@@ -87,6 +88,7 @@ class _Fit:
         return own if isinstance(own, np.ndarray) else handle
 
 
+@one_span("fxdask fit")
 def fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) -> FittedModel:
     """Fit a network, into a store if one is given; an unfinished store is resumed, a finished one is loaded."""
     with named_features(data.samples.names):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fxdask.errors import ChangedSamplesError, InvalidInputError, MemoryPlanError, StoreExistsError
 from fxdask.execution import rank as graphs
+from fxdask.execution.client import one_span
 from fxdask.execution.graphs import broadcast
 from fxdask.execution.workers import check_reachable
 from fxdask.kernels.criteria.base import Scores
@@ -68,6 +69,7 @@ def readable_features(X: Any, settings: RankSettings, options: RankOptions) -> A
     )
 
 
+@one_span("fxdask rank")
 def rank(settings: RankSettings, data: TrainingData, options: RankOptions) -> RankedFeatures:
     """Rank the features, into a store if one is given; an unfinished store is resumed, a finished one is loaded."""
     with named_features(data.samples.names, if_missing='pass missing="omit"'):

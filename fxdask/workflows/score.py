@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fxdask.errors import FxdaskError, InvalidInputError, MemoryPlanError, StoreExistsError, StoreFormatError
 from fxdask.execution import score as graphs
-from fxdask.execution.client import active_client
+from fxdask.execution.client import active_client, one_span
 from fxdask.execution.resources import measured_resources
 from fxdask.execution.workers import check_reachable
 from fxdask.kernels.scorer import Scorer
@@ -147,6 +147,7 @@ class _Target:
     resumed: bool
 
 
+@one_span("fxdask score")
 def score_model(
     model: FittedModel, samples: Samples, out: str, truth: TrueLabels | None, options: ScoreOptions
 ) -> BatchScores:
