@@ -530,4 +530,4 @@ class FisherNetworkClassifier(ClassifierMixin, FittedNetwork, BaseEstimator):
 
 def _training_data(samples: Samples, y: Any) -> TrainingData:
     """Checked samples and labels in any accepted form."""
-    return TrainingData(samples, *encode_labels(as_labels(y), samples.n_samples))
+    return TrainingData(samples, *encode_labels(as_labels(y, samples.n_samples), samples.n_samples))

@@ -79,7 +79,7 @@ class Ranking(RankedFeatures):
     >>> ranking.threshold("kolmogorov_smirnov", rate=0.05, rule="by") < 0.01
     True
     >>> ranking
-    Ranking of 3 features by fisher, kolmogorov_smirnov over 500 samples of 2 classes; best by fisher: x2, x0, x1
+    Ranking of 3 features by fisher, kolmogorov_smirnov over 500 samples of 2 classes; best by fisher: x1, x0, x2
     """
 
     def __repr__(self) -> str:
@@ -286,6 +286,6 @@ def rank_features(  # noqa: PLR0913 - the public call
         verbose=verbose,
     )
     with readable_features(numeric_columns(X) if numeric_only else X, settings, options) as samples:
-        data = TrainingData(samples, *encode_labels(as_labels(y), samples.n_samples))
+        data = TrainingData(samples, *encode_labels(as_labels(y, samples.n_samples), samples.n_samples))
         found = rank(settings, data, options)
     return Ranking(**{field.name: getattr(found, field.name) for field in fields(found)})

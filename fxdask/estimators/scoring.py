@@ -132,6 +132,6 @@ def batch_score(  # noqa: PLR0913 - the public call
     )
     with readable_samples(X, copies) as samples:
         fitted.check_samples(samples)
-        truth = None if y is None else checked_truth(as_labels(y), samples.n_samples, fitted.classes)
+        truth = None if y is None else checked_truth(as_labels(y, samples.n_samples), samples.n_samples, fitted.classes)
         result = score_model(fitted, samples, target, truth, options)
     return replace(result, seconds=time.perf_counter() - started)

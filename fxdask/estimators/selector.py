@@ -167,7 +167,7 @@ class FilterSelector(LazyTransform, FrameTransform, BaseEstimator):
             redundancy=self._redundancy(),
         )
         with readable_features(numeric_columns(X) if self.numeric_only else X, settings, options) as samples:
-            data = TrainingData(samples, *encode_labels(as_labels(y), samples.n_samples))
+            data = TrainingData(samples, *encode_labels(as_labels(y, samples.n_samples), samples.n_samples))
             found = rank(settings, data, options)
         self.classes_ = data.classes
         if names is None and n_columns not in (0, samples.n_features):

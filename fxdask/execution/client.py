@@ -45,7 +45,7 @@ def is_inside_task() -> bool:
 
 @contextmanager
 def one_span(name: str) -> Iterator[None]:
-    """All tasks of a call as one span of Dask's diagnostics; it is also a decorator.
+    """All tasks of a call as one span of Dask's diagnostics.
 
     Otherwise every stage is a span of its own, and a scheduler keeps what it knows of a span as long as it lives.
     """

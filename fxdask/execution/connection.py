@@ -20,7 +20,7 @@ from fxdask.execution import waiting
 
 __all__ = ["ClusterAddress", "connected"]
 
-SECONDS_TO_CONNECT = 10
+SECONDS_TO_CONNECT, FEWEST_SECONDS = 10, 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ def connected(
     timeout : float or str, optional
         How long to wait for them, in seconds or as a text such as "5m"; if not given, Dask's setting
         ``fxdask.worker-timeout``, which is "5m" unless it is changed. The scheduler itself must answer within
-        10 seconds, or within this time if it is shorter.
+        10 seconds, or within this time if it is shorter (but not below 1 second).
     scheduler_file : path, optional
         The file that ``dask scheduler --scheduler-file`` writes, instead of an address.
     tls_ca_file, tls_cert, tls_key : path, optional
@@ -125,7 +125,7 @@ def connected(
     if address is None and cluster.scheduler_file is None:
         yield None
         return
-    with _client(cluster, min(seconds, SECONDS_TO_CONNECT)) as client:
+    with _client(cluster, min(max(seconds, FEWEST_SECONDS), SECONDS_TO_CONNECT)) as client:
         waiting.wait_for_workers(client, wait_for_workers, seconds)
         yield client
 

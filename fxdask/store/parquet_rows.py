@@ -78,7 +78,8 @@ class _OpenTable:
 def _fill(out: NDArray, columns: Sequence[NDArray], low: int) -> None:
     """(column,) values of a whole group -> its rows from ``low`` on, as many as ``out`` has."""
     for feature, values in enumerate(columns):
-        out[:, feature] = values[low : low + len(out)]
+        with np.errstate(invalid="ignore"):  # NumPy warns of some bits of NaN when it widens them
+            out[:, feature] = values[low : low + len(out)]
 
 
 _tables: WeakKeyDictionary[ParquetAddress, _OpenTable] = WeakKeyDictionary()
@@ -126,8 +127,9 @@ def column_pieces(source: ParquetAddress) -> Iterator[tuple[int, NDArray]]:
                 if values.shape[1] != group.n_rows:
                     values = np.empty((len(source.columns), group.n_rows), values.dtype)
                 columns = _as_columns(_read_group(source, group, opened), source, group, values.dtype)
-                for feature, column in enumerate(columns):
-                    values[feature] = column
+                with np.errstate(invalid="ignore"):  # as in _fill
+                    for feature, column in enumerate(columns):
+                        values[feature] = column
                 yield group.start, values
 
 

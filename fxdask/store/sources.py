@@ -50,6 +50,7 @@ __all__ = [
     "source_of_zarr",
 ]
 
+LARGEST_LENGTH = 2**62
 LONGEST_NPY_HEADER = 2**14
 """Bytes; NumPy itself refuses headers of more than 10,000 characters."""
 RowReader = Callable[[int, int], NDArray]
@@ -73,6 +74,8 @@ class ZarrAddress:
                 array = zarr.open_array(location, path=self.path, mode="r")
                 if 0 in array.chunks:
                     raise ValueError(f"its chunks have the shape {array.chunks}")
+                if max(array.shape, default=0) > LARGEST_LENGTH:
+                    raise ValueError("its shape is impossible")
                 return array
         except (StoreFormatError, StoreReadError) as error:
             if isinstance(error.__cause__, (FileNotFoundError, zarr.errors.BaseZarrError)):

@@ -191,8 +191,11 @@ def _known_chunks(array: DaskArray, name: str) -> DaskArray:
     return array
 
 
-def as_labels(y: Any, name: str = "y") -> NDArray:
-    """Any accepted form of labels -> (sample,) numbers, booleans or strings."""
+def as_labels(y: Any, n_samples: int | None = None, name: str = "y") -> NDArray:
+    """Any accepted form of labels -> (sample,) numbers, booleans or strings.
+
+    If the number of samples is given, stored labels of another number are refused before they are read.
+    """
     if y is None:
         raise InvalidInputError(f"this estimator requires {name} to be passed, but the target {name} is None")
     y = opened(y)
@@ -202,14 +205,18 @@ def as_labels(y: Any, name: str = "y") -> NDArray:
     elif isinstance(y, ParquetTable):
         if len(y.names) != 1:
             raise InvalidInputError(f"{y.url} has {len(y.names)} columns; choose the one that holds the labels")
-        y = read_column(y.address())
+        address = y.address()
+        _check_count(address.n_rows, n_samples)
+        y = read_column(address)
     elif isinstance(y, (str, Path)):
         source = address_of_path(y)
         shape, _ = shape_and_dtype(source)
         if len(shape) != 1:
             raise InvalidInputError(f"{y} has shape {shape} but needs 1 dimension; save one label per sample")
+        _check_count(shape[0], n_samples)
         y = read_all(source)
     elif is_zarr_array(y):
+        _check_count(y.shape[0] if y.shape else 1, n_samples)
         y = y[...]
     if isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
         raise InvalidInputError(f"{name} has masked values; every sample needs a label")
@@ -223,9 +230,13 @@ def as_labels(y: Any, name: str = "y") -> NDArray:
 
 def checked_length(y: NDArray, n_samples: int) -> NDArray:
     """Return the labels unchanged, or refuse them if their number differs from that of the samples."""
-    if len(y) != n_samples:
-        raise InvalidInputError(f"y has {len(y)} labels but X has {n_samples} samples; pass one label per sample")
+    _check_count(len(y), n_samples)
     return y
+
+
+def _check_count(n_labels: int, n_samples: int | None) -> None:
+    if n_samples is not None and n_labels != n_samples:
+        raise InvalidInputError(f"y has {n_labels} labels but X has {n_samples} samples; pass one label per sample")
 
 
 def encode_labels(y: NDArray, n_samples: int) -> tuple[NDArray, NDArray[np.integer], NDArray[np.int64]]:

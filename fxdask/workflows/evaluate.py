@@ -123,7 +123,7 @@ def checked_test_data(model: FittedModel, X: Any, y: Any) -> LabelledSamples | N
     model.check_samples(samples)
     if samples.n_samples == 0:
         raise InvalidInputError("X has 0 samples but test data needs at least 1; pass other test data")
-    return LabelledSamples(samples, checked_truth(as_labels(y), samples.n_samples, model.classes))
+    return LabelledSamples(samples, checked_truth(as_labels(y, samples.n_samples), samples.n_samples, model.classes))
 
 
 def evaluate_model(

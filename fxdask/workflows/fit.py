@@ -88,10 +88,9 @@ class _Fit:
         return own if isinstance(own, np.ndarray) else handle
 
 
-@one_span("fxdask fit")
 def fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) -> FittedModel:
     """Fit a network, into a store if one is given; an unfinished store is resumed, a finished one is loaded."""
-    with named_features(data.samples.names):
+    with one_span("fxdask fit"), named_features(data.samples.names):
         return _fit_model(settings, data, options)
 
 

@@ -69,10 +69,9 @@ def readable_features(X: Any, settings: RankSettings, options: RankOptions) -> A
     )
 
 
-@one_span("fxdask rank")
 def rank(settings: RankSettings, data: TrainingData, options: RankOptions) -> RankedFeatures:
     """Rank the features, into a store if one is given; an unfinished store is resumed, a finished one is loaded."""
-    with named_features(data.samples.names, if_missing='pass missing="omit"'):
+    with one_span("fxdask rank"), named_features(data.samples.names, if_missing='pass missing="omit"'):
         started = time.perf_counter()
         check_reachable(location_of(data.samples.handle), "the samples")
         identity = request_identity(settings, data, options) if options.store else {}

@@ -147,14 +147,13 @@ class _Target:
     resumed: bool
 
 
-@one_span("fxdask score")
 def score_model(
     model: FittedModel, samples: Samples, out: str, truth: TrueLabels | None, options: ScoreOptions
 ) -> BatchScores:
     """Label checked samples into a store of labels and scores at ``out``."""
     started = time.perf_counter()
     scoring = _Scoring(model, samples, truth, options)
-    with named_features(samples.names), lease_of_call(out) as lease:
+    with one_span("fxdask score"), named_features(samples.names), lease_of_call(out) as lease:
         summary = _run(scoring, lease)
     return _result(out, summary, time.perf_counter() - started, model.scorer, truth)
 

@@ -59,6 +59,7 @@ def test_fit_score_and_info_agree_with_python(fitted_apart, two_blobs):
     assert fitted.returncode == 0, fitted.stderr
     facts = json.loads(fitted.stdout)
     assert set(facts) == {
+        "already_done",
         "store",
         "features",
         "projection",
@@ -84,6 +85,7 @@ def test_fit_score_and_info_agree_with_python(fitted_apart, two_blobs):
     result = json.loads(scored.stdout)
     assert result["accuracy"] == model.score(X[160:], y[160:])
     assert set(result) == {
+        "already_done",
         "store",
         "samples",
         "samples_resumed",

@@ -115,6 +115,19 @@ def kept_tables(client):
     return client.run(identities)
 
 
+def test_all_tasks_of_a_call_are_one_span(client, tmp_path):
+    """A scheduler never forgets a span, so that a few more for each stage would fill its memory over time."""
+
+    def names(dask_scheduler):
+        return [" ".join(span.name) for span in dask_scheduler.extensions["spans"].spans.values()]
+
+    before = len(client.run_on_scheduler(names))
+    FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "model.zarr").fit(X, Y)
+    zarr.create_array(tmp_path / "X.zarr", data=X)
+    fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "scored.zarr")
+    assert client.run_on_scheduler(names)[before:] == ["fxdask fit", "fxdask score"]
+
+
 def test_each_worker_makes_the_tables_of_a_model_once(client, reference):
     expected, _ = reference
     client.run(forget_received)

@@ -95,6 +95,13 @@ def test_a_tls_scheduler_refuses_plain_tcp(secured, monkeypatch):
         pass
 
 
+def test_connecting_takes_no_longer_than_the_timeout():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ClusterError, match="no answer within 1.5 s"), connected(address, timeout="1500ms"):
+            pass
+
+
 @pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
 def test_a_server_that_is_not_a_scheduler_is_refused(monkeypatch, reply):
     monkeypatch.setattr(connection, "SECONDS_TO_CONNECT", 1)

@@ -7,7 +7,7 @@ from small import X, Y, fit, one_sentence, rewrite_manifest
 
 import fxdask
 from fxdask import FisherNetworkClassifier
-from fxdask.errors import StoreFormatError
+from fxdask.errors import InvalidInputError, StoreFormatError
 
 
 @pytest.fixture
@@ -63,3 +63,10 @@ def test_a_store_with_impossible_settings_is_refused(store, tmp_path, name, valu
         fxdask.batch_score(store, X, tmp_path / "scored.zarr")
     one_sentence(error)
     assert [path.name for path in tmp_path.iterdir()] == ["model.zarr"]
+
+
+@pytest.mark.parametrize("name", ["scored.csv", "scored.NPY", "scored.json"])
+def test_results_of_other_formats_are_refused(store, tmp_path, name):
+    with pytest.raises(InvalidInputError, match=f"a Zarr group or Parquet, not .*{name}; choose a name with .zarr or"):
+        fxdask.batch_score(store, np.zeros((1, 3)), tmp_path / name)
+    assert not (tmp_path / name).exists()

@@ -98,7 +98,7 @@ class ZarrArrays(Target):
     def read(self, place):
         path = self.folder / place.partition("/")[0]
         if place.startswith("labels"):
-            as_labels(path)
+            as_labels(path, len(Y))
         else:
             read_samples(as_samples(path))
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import warnings
 import zipfile
 
 import numpy as np
@@ -21,10 +22,11 @@ from fxdask.experiment.results import ResultsFile
 from fxdask.sizes import NodeBlock
 from fxdask.store.model import ModelStore
 from fxdask.store.parquet import open_parquet
+from fxdask.store.parquet_rows import column_pieces
 from fxdask.store.score_table import HEADER, SUCCESS, ScoreTable, peek_table
 from fxdask.store.scores import ScoreStore
-from fxdask.store.sources import NpyAddress, array_of_npy
-from fxdask.workflows.data import as_labels
+from fxdask.store.sources import NpyAddress, array_of_npy, read_pieces
+from fxdask.workflows.data import as_labels, as_samples
 
 TEXT_LABELS = np.array(["ash", "oak"])[np.arange(40) % 2]
 
@@ -274,3 +276,32 @@ def test_samples_in_empty_chunks_are_refused(tmp_path):
     file.write_text(json.dumps(metadata))
     with pytest.raises(FxdaskError, match=r"its chunks have the shape \(0, 2\)"):
         fxdask.FisherNetworkClassifier(10, 2).fit(tmp_path / "X.zarr", [0, 1, 0, 1])
+
+
+def test_a_nan_with_unusual_bits_is_read_without_a_warning(tmp_path):
+    """A signalling NaN, of which NumPy warns when it becomes float64."""
+    narrow = np.array([0x7F800001, 0x3F800000], np.uint32).view(np.float32)
+    pq.write_table(pa.table({"a": narrow, "b": np.ones(2)}), tmp_path / "X.parquet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        samples = as_samples(open_parquet(tmp_path / "X.parquet"))
+        (rows,) = read_pieces(samples.handle, 0, 2)
+        ((_, values),) = column_pieces(samples.handle)
+    assert np.isnan(rows[0, 0])
+    assert np.array_equal(rows, values.T, equal_nan=True)
+
+
+def test_labels_that_claim_too_much_are_refused_before_they_are_read(tmp_path):
+    """As many labels as samples need no more memory than a fit allows; a foreign array can claim any number."""
+    zarr.create_array(tmp_path / "y.zarr", shape=(2**40,), chunks=(4,), dtype="int64")
+    with pytest.raises(InvalidInputError, match=f"y has {2**40} labels but X has 40 samples"):
+        fxdask.FisherNetworkClassifier(5).fit(np.zeros((40, 2)), tmp_path / "y.zarr")
+
+
+def test_samples_of_an_impossible_shape_are_refused(tmp_path):
+    zarr.create_array(tmp_path / "X.zarr", data=np.ones((8, 3)), chunks=(4, 3))
+    metadata = json.loads((tmp_path / "X.zarr" / "zarr.json").read_text())
+    (tmp_path / "X.zarr" / "zarr.json").write_text(json.dumps(metadata | {"shape": [10**400, 3]}))
+    with pytest.raises(StoreFormatError, match="its shape is impossible") as error:
+        as_samples(tmp_path / "X.zarr")
+    assert "chunks" not in one_sentence(error)
