@@ -116,7 +116,7 @@ class _GaussianRange:
     @cached_property
     def weights(self) -> NDArray[np.float32]:
         drawn = self.scratch("weights", (self.of.stop - self.of.start, self.of.n_features))
-        return weight_block(self.of.seed, self.of.start, self.of.stop, self.of.n_features, out=drawn)
+        return weight_block(self.of.seed, self.of.start, self.of.stop, self.of.n_features, drawn)
 
     @property
     def norms(self) -> NDArray[np.float64]:

@@ -70,7 +70,7 @@ def test_a_column_that_is_constant_over_all_classes_is_never_selected(criterion,
     example = Example(seed=0, n_samples=200, n_classes=3, normalize=None, index=0)
     weights = weight_block(example.job.seed, example.block.start, example.block.stop, example.X.shape[1])
     weights[4] = 0.0
-    monkeypatch.setattr(projections, "weight_block", lambda *_, **__: weights)
+    monkeypatch.setattr(projections, "weight_block", lambda *_: weights)
     scores = measured_block(example, criterion).scores
     assert np.isneginf(scores[:, 4]).all()
     assert np.isfinite(np.delete(scores, 4, axis=1)).all()
