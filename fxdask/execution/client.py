@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import dask
 from distributed import Client, default_client, get_worker, span
@@ -12,7 +13,7 @@ from distributed.comm import CommClosedError
 
 from fxdask.errors import ClusterError, FxdaskError
 
-__all__ = ["active_client", "asking", "is_inside_task", "no_answer", "one_span", "sending"]
+__all__ = ["active_client", "asking", "connected_workers", "is_inside_task", "no_answer", "one_span", "sending"]
 
 
 def active_client() -> Client | None:
@@ -41,6 +42,15 @@ def is_inside_task() -> bool:
     except ValueError:
         return False
     return True
+
+
+def connected_workers(client: Client) -> dict[str, dict[str, Any]]:
+    """Address of each worker -> what the scheduler knows of it.
+
+    ``client.scheduler_info`` is sometimes without workers: a callback of the client, which asks for none of
+    them every 2 seconds, may overwrite the answer before it is returned.
+    """
+    return client.sync(client.scheduler.identity, n_workers=-1)["workers"]
 
 
 @contextmanager

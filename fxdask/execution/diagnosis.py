@@ -13,6 +13,7 @@ from dask.system import CPU_COUNT
 from distributed import Client
 from distributed.system import MEMORY_LIMIT
 
+from fxdask.execution.client import connected_workers
 from fxdask.execution.workers import COMPARED, installed_versions
 from fxdask.sizes import format_bytes
 from fxdask.store.paths import NOT_THERE, is_local, store_url, why_unreachable
@@ -78,7 +79,7 @@ def _reached(path: str, reason: str) -> Finding:
 
 def findings_on_workers(client: Client, paths: Sequence[str], stores: Sequence[str] = ()) -> list[Finding]:
     """One line about the scheduler, then for each worker its size, its versions and the paths that it cannot reach."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
+    workers = connected_workers(client)
     found = [Finding("scheduler", f"{client.scheduler.address} has {len(workers)} workers", bool(workers))]
     # Workers write into the folder of a store that is still to be made.
     folders = [str(Path(store_url(store)).parent) for store in stores if is_local(store_url(store))]

@@ -15,7 +15,7 @@ from distributed import Client
 from distributed.system import MEMORY_LIMIT
 
 from fxdask.errors import ClusterError, InvalidInputError
-from fxdask.execution.client import active_client, asking
+from fxdask.execution.client import active_client, asking, connected_workers
 from fxdask.execution.waiting import expected_workers, wait_for_workers
 from fxdask.execution.workers import check_workers
 from fxdask.planning.machine import COMPILER_BYTES, SHARE_OF_LIMIT, WORKER_BASELINE, ClusterShape, Resources
@@ -95,7 +95,7 @@ def _of_workers(client: Client, limit: int | None, extra_baseline: int, compiles
     with asking(client):
         check_workers(client)
         in_use, here = _memory_in_use(client), memory_in_use()
-        workers = client.scheduler_info(n_workers=-1)["workers"]
+        workers = connected_workers(client)
     found = [
         Resources(
             limit=min(filter(None, (workers[address]["memory_limit"] or MEMORY_LIMIT // len(in_use), limit))),

@@ -13,7 +13,7 @@ from dask.utils import parse_timedelta
 from distributed import Client, Future
 
 from fxdask.errors import ClusterError, InvalidInputError
-from fxdask.execution.client import asking
+from fxdask.execution.client import asking, connected_workers
 
 __all__ = ["checked_seconds", "expected_workers", "wait_for_workers"]
 
@@ -62,7 +62,7 @@ def wait_for_workers(client: Client, n_workers: int = 1, timeout: Any = None) ->
 
 def _workers(client: Client) -> list[dict[str, Any]]:
     with asking(client):
-        return list(client.scheduler_info(n_workers=-1)["workers"].values())
+        return list(connected_workers(client).values())
 
 
 def _queue(client: Client, queued: list[Future], n_workers: int, threads: int) -> None:

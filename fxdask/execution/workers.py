@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -52,10 +51,8 @@ def installed_versions() -> Callable[[tuple[str, ...]], Mapping[str, str]]:
     def installed(names: tuple[str, ...]) -> Mapping[str, str]:
         found = {}
         for name in names:
-            # A loaded module knows its version; files of installed packages are searched for milliseconds.
-            known = getattr(sys.modules.get(name), "__version__", None)
             with suppress(PackageNotFoundError):
-                found[name] = known if isinstance(known, str) else version(name)
+                found[name] = version(name)
         return found
 
     return installed

@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import ClusterError, InvalidInputError
 from fxdask.execution import connection, importance, resources
+from fxdask.execution.client import connected_workers
 from fxdask.execution.connection import connected
 from fxdask.kernels.scorer import forget_received
 from fxdask.planning import score_plan
@@ -217,6 +219,15 @@ def test_workers_that_cannot_tell_their_memory_are_asked_again(client, tmp_path,
     monkeypatch.setattr(resources, "memory_in_use", memory(2))
     with pytest.raises(ClusterError, match=r"no worker could tell .*tcp://.*: too many open files; .*start workers"):
         resources.measured_resources()
+
+
+def test_all_workers_are_found_while_the_client_looks_for_none(address):
+    """The client's own look at the scheduler, here every millisecond, answers without workers."""
+    with (
+        dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}),
+        Client(address, set_as_default=False) as client,
+    ):
+        assert {len(connected_workers(client)) for _ in range(300)} == {2}
 
 
 def test_no_files_remain_after_an_error_on_the_workers(client, tmp_path):
