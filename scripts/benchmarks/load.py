@@ -88,7 +88,7 @@ def call(address: str, folder: str, number: int, seconds: float, signals: tuple[
     ready, begin, rounds = signals
     score_plan.BYTES_PER_TASK = 1  # one task for each chunk, so that few samples make many tasks
     own = Path(folder, str(number))
-    wanted, times, wrong = fitted_and_scored(Path(folder, "X.zarr"), own, number), [], 0
+    wanted, times, wrong, errors = fitted_and_scored(Path(folder, "X.zarr"), own, number), [], 0, []
     with Client(address):
         fitted_and_scored(Path(folder, "X.zarr"), own, number)  # loads libraries
         ready.put(number)
@@ -96,9 +96,12 @@ def call(address: str, folder: str, number: int, seconds: float, signals: tuple[
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             started = time.monotonic()
-            wrong += fitted_and_scored(Path(folder, "X.zarr"), own, number) != wanted
+            try:
+                wrong += fitted_and_scored(Path(folder, "X.zarr"), own, number) != wanted
+            except Exception as error:
+                errors.append(f"{type(error).__name__}: {error}")
             times.append(time.monotonic() - started)
-    rounds.put((number, {"seconds": times, "wrong": wrong}))
+    rounds.put((number, {"seconds": times, "wrong": wrong, "errors": errors}))
 
 
 def fitted_and_scored(X: Path, own: Path, number: int) -> str:
@@ -134,8 +137,11 @@ def summary(found: dict[int, dict[str, Any]], memory: list[tuple[float, int]]) -
     longest = max(max(caller["seconds"], default=0.0) for caller in found.values())
     share = min(counts.values()) / middle if middle else 0.0
     click.echo(f"rounds of each caller: {', '.join(map(str, counts.values()))}; the longest took {longest:.1f} s")
-    click.echo(f"{sum(counts.values())} rounds, {wrong} of them with other bytes than on threads")
+    errors = [error for caller in found.values() for error in caller["errors"]]
+    click.echo(f"{sum(counts.values())} rounds, {wrong} of them with other bytes than on threads, {len(errors)} failed")
+    for error in sorted(set(errors)):
+        click.echo(f"  {error}")
     click.echo(f"slowest caller / median: {share:.2f} (at least {LEAST_SHARE:g})")
     click.echo(f"scheduler, last third / first third: {last / first:.3f} (at most {MOST_GROWTH:g})")
-    holds = {"right": not wrong, "fair": share >= LEAST_SHARE, "flat": last / first <= MOST_GROWTH}
+    holds = {"right": not wrong and not errors, "fair": share >= LEAST_SHARE, "flat": last / first <= MOST_GROWTH}
     return {"rounds": counts, "callers": found, "scheduler_memory": memory, "growth": last / first, "holds": holds}
