@@ -18,8 +18,11 @@ from fxdask.execution.workers import COMPARED, installed_versions
 from fxdask.sizes import format_bytes
 from fxdask.store.paths import NOT_THERE, is_local, store_url, why_unreachable
 from fxdask.tasks.telemetry import available_bytes
+from fxdask.tasks.threads import blas_of_numpy
 
 __all__ = ["Finding", "findings_here", "findings_on_workers"]
+
+WITHOUT_AVX512 = {"Haswell", "Zen"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ def findings_here(paths: Iterable[str], stores: Iterable[str] = ()) -> list[Find
     found += [Finding(name, versions.get(name, "missing"), name in versions) for name in COMPARED]
     found.append(Finding("memory", f"{format_bytes(available_bytes())} of {format_bytes(MEMORY_LIMIT)} free"))
     found.append(Finding("threads", f"{CPU_COUNT}"))
+    found.append(Finding("BLAS of NumPy", _blas()))
     found.append(_disk("disk of temporary files", os.environ.get("TMPDIR", "/tmp")))
     for path in paths:
         found.append(_reached(path, why_unreachable(store_url(path))))
@@ -62,6 +66,27 @@ def _writable(store: str) -> Finding:
             store, f"cannot be made: {folder} {'is read-only' if folder.is_dir() else 'is no folder'}", False
         )
     return Finding(store, "is there, its folder can be written" if Path(url).exists() else "can be made")
+
+
+def _blas() -> str:
+    """Which library multiplies matrices, and for which processor; OpenBLAS does not know every new one."""
+    library = blas_of_numpy()
+    if library is None:
+        return "unknown"
+    made_for = library.get("architecture", "any processor")
+    text = f"{library['internal_api']} {library['version']} for {made_for}"
+    if library["internal_api"] == "openblas" and made_for in WITHOUT_AVX512 and "avx512f" in _processor_flags():
+        text += "; this processor has AVX-512: OPENBLAS_CORETYPE=SkylakeX may make products quicker"
+    return text
+
+
+def _processor_flags() -> set[str]:
+    """Instructions that this processor has, as Linux names them; empty elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return set(next((line for line in lines if line.startswith("flags")), "").split())
 
 
 def _disk(what: str, path: str) -> Finding:

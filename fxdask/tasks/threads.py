@@ -10,7 +10,7 @@ from typing import Any
 
 import threadpoolctl
 
-__all__ = ["one_blas_thread"]
+__all__ = ["blas_of_numpy", "one_blas_thread"]
 
 _lock = Lock()
 _users = 0
@@ -40,6 +40,12 @@ def one_blas_thread() -> Iterator[None]:
                 _take_control()
                 _limit.restore_original_limits()
                 _take_control()
+
+
+def blas_of_numpy() -> dict[str, Any] | None:
+    """What threadpoolctl knows of the library that multiplies NumPy's matrices; None if it does not know it."""
+    found = threadpoolctl.threadpool_info()
+    return next((one for one in found if one["user_api"] == "blas" and "numpy" in one["filepath"]), None)
 
 
 @cache

@@ -4,10 +4,12 @@ import json
 import os
 
 import numpy as np
+import pytest
 from command_line import run_here
 from processes import run_python
 
 import fxdask
+from fxdask.execution import diagnosis
 
 
 def test_this_machine_is_described(tmp_path):
@@ -20,6 +22,20 @@ def test_this_machine_is_described(tmp_path):
     assert ["ok", "fxdask", fxdask.__version__] in words
     assert ["ok", "X.npy", "can", "be", "reached"] in words
     assert any(line[1] == "memory" for line in words)
+    assert any(line[1:4] == ["BLAS", "of", "NumPy"] and "unknown" not in line for line in words)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "flags", "is_told"),
+    [("Haswell", {"avx2", "avx512f"}, True), ("Haswell", {"avx2"}, False), ("SkylakeX", {"avx512f"}, False)],
+)
+def test_a_processor_that_openblas_does_not_know_is_told(monkeypatch, architecture, flags, is_told):
+    library = {"user_api": "blas", "internal_api": "openblas", "version": "0.3", "architecture": architecture}
+    monkeypatch.setattr(diagnosis, "blas_of_numpy", lambda: library)
+    monkeypatch.setattr(diagnosis, "_processor_flags", lambda: flags)
+    (found,) = [finding.found for finding in diagnosis.findings_here([]) if finding.what == "BLAS of NumPy"]
+    assert found.startswith(f"openblas 0.3 for {architecture}")
+    assert ("OPENBLAS_CORETYPE=SkylakeX" in found) == is_told
 
 
 def test_what_is_wrong_is_told(tmp_path):
