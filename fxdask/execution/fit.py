@@ -18,6 +18,8 @@ from fxdask.tasks.tabulate import NodeTables, TableJob, tabulate_nodes
 __all__ = ["fit_blocks", "project_selected", "tabulate_selected"]
 
 FEWEST_AT_A_TIME = 4
+MOST_SUMMARIES = 64
+"""So few summaries of blocks are merged here, which takes less time than to merge them on workers."""
 
 
 def fit_blocks(
@@ -33,11 +35,12 @@ def fit_blocks(
         # The last block is often small. Sent last, it may keep one worker while another has two whole blocks left.
         last = job.plan.n_blocks - 1
         all_blocks = [fit(*shared, index) for index in (last, *range(last))]
-        return merged(all_blocks, tasks.merge_fit_summaries), all_blocks
+        few = len(all_blocks) <= MOST_SUMMARIES
+        return all_blocks if few else merged(all_blocks, tasks.merge_fit_summaries), all_blocks
 
     store = open_store(job)
     n_done = (lambda: int(store.blocks_done().sum())) if store else None
-    return compute_with_retries(blocks, n_done, progress)[0]
+    return tasks.merge_fit_summaries(compute_with_retries(blocks, n_done, progress))
 
 
 def project_selected(

@@ -18,7 +18,7 @@ from fxdask.tasks.reading import as_declared
 
 __all__ = ["SamplesHandle", "broadcast", "is_in_memory", "merged", "row_tasks", "shared_constant"]
 
-MERGE_FAN_IN = 32
+MERGE_FAN_IN = 8
 
 SamplesHandle = Source | Future | DaskArray
 """Samples in a form that a graph can hold: an array, an address, a Future on the workers, or a Dask array."""
