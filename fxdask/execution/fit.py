@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fxdask.execution.compute import Progress, compute, compute_with_retries
 from fxdask.execution.graphs import SamplesHandle, is_in_memory, merged, row_tasks, shared_constant
+from fxdask.planning.fit_prediction import MOST_SUMMARIES
 from fxdask.tasks import fit as tasks
 from fxdask.tasks.fit import FitSummary
 from fxdask.tasks.job import FitJob, open_store
@@ -18,8 +19,6 @@ from fxdask.tasks.tabulate import NodeTables, TableJob, tabulate_nodes
 __all__ = ["fit_blocks", "project_selected", "tabulate_selected"]
 
 FEWEST_AT_A_TIME = 4
-MOST_SUMMARIES = 64
-"""So few summaries of blocks are merged here, which takes less time than to merge them on workers."""
 
 
 def fit_blocks(

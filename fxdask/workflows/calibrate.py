@@ -15,6 +15,7 @@ from dask.delayed import delayed
 from dask.system import CPU_COUNT
 
 from fxdask.execution.compute import compute
+from fxdask.execution.importance import step_in_blocks
 from fxdask.execution.scan import scan_samples
 from fxdask.kernels.projection import DenseNodes
 from fxdask.kernels.scratch import Scratch
@@ -53,7 +54,8 @@ def with_prediction(plan: FitPlan, settings: FitSettings, data: TrainingData) ->
     few, reading = _few_samples(data)
     n_threads = min(CPU_COUNT, plan.tasks_at_a_time)
     with dask.config.set(num_workers=n_threads):
-        return replace(plan, prediction=predict_fit(plan, _rates(plan, settings, few, reading)))
+        rates = _rates(plan, settings, few, reading)
+        return replace(plan, prediction=predict_fit(plan, rates, draws_again=not step_in_blocks(plan)))
 
 
 def _few_samples(data: TrainingData) -> tuple[TrainingData, float]:
@@ -147,7 +149,8 @@ def _finishing(job: FitJob, settings: FitSettings, few: TrainingData, rates: Rat
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the few samples, which say nothing about the fit
         seconds = fit_model(small, few, FitOptions()).info["seconds"]
-    return max(0.0, seconds - predict_fit(_small_plan(job.plan, few, n_nodes, n_nodes), rates).seconds)
+    small = _small_plan(job.plan, few, n_nodes, n_nodes)
+    return max(0.0, seconds - predict_fit(small, rates, draws_again=not step_in_blocks(small)).seconds)
 
 
 def _seconds(work: Callable[[Scratch], object], threads: int) -> float:

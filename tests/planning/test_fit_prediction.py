@@ -43,6 +43,18 @@ def test_the_time_is_the_sum_of_all_work_on_one_thread():
     assert found.facts()["seconds_predicted"] == pytest.approx(found.seconds, rel=0.01)
 
 
+def test_importances_of_the_blocks_save_a_second_draw_of_the_weights():
+    one = plan(workers=1)
+    less = predict_fit(one, RATES).seconds_finishing - predict_fit(one, RATES, draws_again=False).seconds_finishing
+    assert less == pytest.approx(20_000 * 256 * 5e-9)
+
+
+def test_few_blocks_are_merged_without_tasks():
+    few, many = plan(n_nodes=64 * 384), plan(n_nodes=65 * 384)
+    assert (few.n_blocks, many.n_blocks) == (64, 65)
+    assert predict_fit(many, RATES).tasks - predict_fit(few, RATES).tasks == 1 + round(65 / 7)
+
+
 def test_blocks_on_local_threads_cost_nothing_besides_their_work():
     cluster = plan(workers=1)
     local = replace(cluster, resources=replace(cluster.resources, with_caller=True))
