@@ -29,7 +29,8 @@ OPTIONS = {
     )
 }
 """The options of Python's parameters that messages name."""
-PARAMETERS = re.compile(rf"""(?<![\w/.-])({"|".join(OPTIONS)})(?:=("[^"]*"|'[^']*'|\w+))?(?![\w/.-])""")
+# Names of files, columns and other quoted words stay as they are.
+PARAMETERS = re.compile(rf"""(?<![\w/.'"-])({"|".join(OPTIONS)})(?:=("[^"]*"|'[^']*'|\w+))?(?![\w/'"-]|\.\w)""")
 STOPPED = "stopped; run the same command again to resume"
 COMMANDS = ("fit", "score", "rank", "responses", "info", "verify", "report", "reproduce", "doctor")
 
@@ -93,7 +94,7 @@ def _one_line(error: Exception) -> str:
 def _as_option(found: re.Match[str]) -> str:
     """A parameter with or without its value, such as missing="omit" -> the option, such as --missing omit."""
     parameter, value = found.groups()
-    if value is None and "_" not in parameter:
-        return parameter  # an English word such as missing
+    if value in ("None", "False") or (value is None and "_" not in parameter):
+        return found[0]  # no option has such a value, and a word such as missing is English
     option, value = OPTIONS[parameter], (value or "").strip("\"'")
     return option if value in ("", "True") else f"{option} {value}"

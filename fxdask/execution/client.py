@@ -50,6 +50,8 @@ def connected_workers(client: Client) -> dict[str, dict[str, Any]]:
     ``client.scheduler_info`` is sometimes without workers: a callback of the client, which asks for none of
     them every 2 seconds, may overwrite the answer before it is returned.
     """
+    if client.scheduler is None:
+        raise ClusterError("the client is closed; connect a new one and make the same call again")
     return client.sync(client.scheduler.identity, n_workers=-1)["workers"]
 
 

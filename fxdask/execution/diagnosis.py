@@ -60,12 +60,20 @@ def _writable(store: str) -> Finding:
     if not is_local(url):
         reason = why_unreachable(url)
         return Finding(store, reason or "is there", reason in ("", NOT_THERE))
-    folder = Path(url).parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        return Finding(
-            store, f"cannot be made: {folder} {'is read-only' if folder.is_dir() else 'is no folder'}", False
-        )
-    return Finding(store, "is there, its folder can be written" if Path(url).exists() else "can be made")
+    place = _nearest(url)
+    is_there = place == Path(url)
+    if os.access(place, os.W_OK | os.X_OK) and place.is_dir():
+        return Finding(store, "is there and can be written" if is_there else "can be made")
+    reason = "is read-only" if place.is_dir() else "is no folder"
+    return Finding(store, f"cannot be {'written' if is_there else 'made'}: {place} {reason}", False)
+
+
+def _nearest(path: str) -> Path:
+    """The path itself if it exists, else the nearest folder above it that does; missing ones are made by a job."""
+    place = Path(path)
+    while not place.exists():
+        place = place.parent
+    return place
 
 
 def _blas() -> str:
@@ -90,9 +98,7 @@ def _processor_flags() -> set[str]:
 
 
 def _disk(what: str, path: str) -> Finding:
-    folder = Path(path).absolute()
-    while not folder.exists():
-        folder = folder.parent
+    folder = _nearest(str(Path(path).absolute()))
     usage, writable = shutil.disk_usage(folder), os.access(folder, os.W_OK)
     text = f"{format_bytes(usage.free)} of {format_bytes(usage.total)} free"
     return Finding(what, text if writable else f"{text}, read-only")
@@ -106,8 +112,8 @@ def findings_on_workers(client: Client, paths: Sequence[str], stores: Sequence[s
     """One line about the scheduler, then for each worker its size, its versions and the paths that it cannot reach."""
     workers = connected_workers(client)
     found = [Finding("scheduler", f"{client.scheduler.address} has {len(workers)} workers", bool(workers))]
-    # Workers write into the folder of a store that is still to be made.
-    folders = [str(Path(store_url(store)).parent) for store in stores if is_local(store_url(store))]
+    # Workers write into a store that is still to be made, so they must see the folder around it.
+    folders = [str(_nearest(store_url(store))) for store in stores if is_local(store_url(store))]
     mine = installed_versions()(COMPARED)
     answers = client.run(installed_versions(), COMPARED, on_error="return")
     for address, theirs in sorted(answers.items()):

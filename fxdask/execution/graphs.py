@@ -42,7 +42,8 @@ def shared_constant(value: Any, name: str) -> Any:
     """A value as one entry of the graph that all tasks refer to, instead of a copy in each task."""
     if isinstance(value, Future):
         return value
-    # By these names Dask groups all constants of a stage together; its scheduler never forgets a group.
+    # Dask groups keys by the words before the first random one, so all constants of a stage are one group. Its
+    # scheduler never forgets a group.
     return delayed(value, traverse=False, name=f"fxdask-{uuid4().hex}-{name}")
 
 

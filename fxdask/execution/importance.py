@@ -74,7 +74,7 @@ def correlate_features(
     is the same on any number of workers. Structured weights of wide samples are those of the first nodes only.
     ``known`` are sums of some steps by the first node of each; the weights of all others are drawn.
     """
-    sum_nodes, known = delayed(tasks.sum_nodes, pure=False), known or {}
+    sum_nodes = delayed(tasks.sum_nodes, pure=False)
     n_weighed = PROJECTIONS[projection].n_weighed(divergences.shape[1], n_features)
     weighed = divergences[:, :n_weighed]
     scale, (n_classes, n_nodes) = ScoreScale.of(weighed), weighed.shape
@@ -82,6 +82,7 @@ def correlate_features(
     ranges = list(row_ranges(n_nodes, per_range))
     at_a_time = max(1, SCORE_BYTES_PER_GRAPH // (8 * n_classes * per_range))
     in_order, parts = _sums_are_few(n_nodes, n_features, n_classes), []
+    known = known if known and in_order else {}
     # A few tasks at a time, because a graph holds the divergences of its tasks.
     for first in range(0, len(ranges), at_a_time):
         some = ranges[first : first + at_a_time]

@@ -113,7 +113,7 @@ class StepSums:
     ) -> StepSums:
         """(node, feature) weights, (class, node) divergences of a few nodes -> their sums."""
         scale = ScoreScale.of(divergences)
-        return cls(importance_sums(weights, scale.scores(divergences), scratch or Scratch()), scale)
+        return cls(importance_sums(weights, scale.scores(divergences), scratch), scale)
 
     def at(self, scale: ScoreScale) -> ImportanceSums:
         """The same sums, of scores of another scale."""

@@ -60,7 +60,7 @@ class SelectedRows:
 
     def take(self, rows: NDArray[np.intp]) -> SelectedRows:
         """These rows only."""
-        return SelectedRows(self.values[rows], self._together)
+        return SelectedRows(self.values[rows])
 
     def at(self, position: int) -> NDArray[np.float32]:
         """(row,) value at this index of the sorted row."""

@@ -243,7 +243,9 @@ def spread_with_fallback(
         flat = np.flatnonzero(sigma <= tolerance)
         if not len(flat):
             return sigma, source
-        sigma[flat] = SPREADS[SPREAD_SOURCES[fallback]](ordered.take(flat))
+        # Some rows at a time, because their values are copied.
+        for some in row_groups(len(flat), max(1, ordered.count), BYTES_PER_ROW_GROUP):
+            sigma[flat[some]] = SPREADS[SPREAD_SOURCES[fallback]](ordered.take(flat[some]))
         source[flat] = fallback
     flat = np.flatnonzero(sigma <= tolerance)
     sigma[flat] = 0.0

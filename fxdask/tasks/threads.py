@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -44,8 +45,10 @@ def one_blas_thread() -> Iterator[None]:
 
 def blas_of_numpy() -> dict[str, Any] | None:
     """What threadpoolctl knows of the library that multiplies NumPy's matrices; None if it does not know it."""
-    found = threadpoolctl.threadpool_info()
-    return next((one for one in found if one["user_api"] == "blas" and "numpy" in one["filepath"]), None)
+    found = [library for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
+    # NumPy's wheels bring their own library, and SciPy's another one; elsewhere both use the same.
+    of_wheel = [library for library in found if Path(library["filepath"]).parent.name == "numpy.libs"]
+    return (of_wheel or found or [None])[0]
 
 
 @cache

@@ -149,8 +149,8 @@ def _finishing(job: FitJob, settings: FitSettings, few: TrainingData, rates: Rat
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the few samples, which say nothing about the fit
         seconds = fit_model(small, few, FitOptions()).info["seconds"]
-    small = _small_plan(job.plan, few, n_nodes, n_nodes)
-    return max(0.0, seconds - predict_fit(small, rates, draws_again=not step_in_blocks(small)).seconds)
+    plan = _small_plan(job.plan, few, n_nodes, n_nodes)
+    return max(0.0, seconds - predict_fit(plan, rates, draws_again=not step_in_blocks(plan)).seconds)
 
 
 def _seconds(work: Callable[[Scratch], object], threads: int) -> float:

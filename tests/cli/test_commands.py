@@ -212,6 +212,8 @@ def test_errors_are_printed_in_one_line(folder, arguments, status, message):
         ("set nodes_per_block to 640 or fewer", "set --nodes-per-block to 640 or fewer"),
         ("pass overwrite=True, which will overwrite it", "pass --overwrite, which will overwrite it"),
         ("y is missing; n_selected=9 is more", "y is missing; --selected 9 is more"),
+        ("to replace it, pass overwrite=True.", "to replace it, pass --overwrite."),
+        ('there is no column "n_nodes"; missing=None', 'there is no column "n_nodes"; missing=None'),
         ("there is no file data/missing.npy or n_nodes.zarr", "there is no file data/missing.npy or n_nodes.zarr"),
     ],
 )

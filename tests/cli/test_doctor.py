@@ -50,17 +50,18 @@ def test_what_is_wrong_is_told(tmp_path):
 
 
 def test_stores_to_be_made_are_no_mistake(tmp_path):
-    run = run_here(tmp_path, "doctor", "--store", "new.zarr", "--store", "no folder/new.zarr", "--json")
-    found = {line["what"]: line for line in json.loads(run.stdout)["findings"]}
+    """A job makes missing folders, too."""
+    (tmp_path / "file").touch()
+    stores = ("new.zarr", "new folder/new.zarr", "file/new.zarr")
+    run = run_here(tmp_path, "doctor", *(word for store in stores for word in ("--store", store)), "--json")
     assert run.returncode == 1
-    assert found["new.zarr"]["found"] == "can be made"
-    assert found["new.zarr"]["good"]
-    assert found["no folder/new.zarr"]["found"] == f"cannot be made: {tmp_path / 'no folder'} is no folder"
-    assert not found["no folder/new.zarr"]["good"]
+    found = {line["what"]: (line["found"], line["good"]) for line in json.loads(run.stdout)["findings"]}
+    assert found["new.zarr"] == found["new folder/new.zarr"] == ("can be made", True)
+    assert found["file/new.zarr"] == (f"cannot be made: {tmp_path / 'file'} is no folder", False)
     (tmp_path / "new.zarr").mkdir()
     again = run_here(tmp_path, "doctor", "--store", "new.zarr")
     assert again.returncode == 0, again.stdout
-    assert "is there, its folder can be written" in again.stdout
+    assert "is there and can be written" in again.stdout
 
 
 def completed(*words):

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import oracles
 import pytest
@@ -94,3 +96,23 @@ def test_statistics_by_selection_have_the_same_bits(location, spread):
     got = selected_statistics(classes, tolerance, location, spread, Scratch())
     for name in ("location", "spread", "source"):
         assert np.array_equal(getattr(got, name), getattr(want, name)), name
+
+
+def test_rows_of_mostly_equal_values_need_little_memory():
+    """Their spreads fall back to other estimators, which copy the values of these rows: only some rows at a time."""
+    values = rows_of("normal", 0, 600, 12_000)
+    values[:, :7_500] = 0.25
+    tolerance = np.full((1, 600), 1e-6)
+
+    def measure():
+        return selected_statistics(ClassValues([values]), tolerance, "interquartile_mean", "mad", Scratch())
+
+    found = measure()
+    want = class_statistics(ClassValues([values]), tolerance)
+    assert np.array_equal(found.spread, want.spread)
+    assert set(found.source.ravel()) != {0}
+    tracemalloc.start()
+    measure()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < values.nbytes / 2
