@@ -82,7 +82,8 @@ class Preprocessing:
         Then a product with raw samples has nearly as many correct digits as one with preprocessed samples.
         """
         only_shifts = self.normalize is None and self.shift.dtype == np.float32
-        return only_shifts and bool(np.abs(self.shift).max() <= self.largest)
+        # As a Python number, because NumPy would compare in float32, which may not hold the largest value.
+        return only_shifts and float(np.abs(self.shift).max()) <= self.largest
 
     def __call__(self, samples: NDArray, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """(sample, feature) raw samples -> (sample, feature) preprocessed float32 samples."""

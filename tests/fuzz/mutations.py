@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import islice
 
 HUGE_DEPTH = 100_000
 FOREIGN_NAMES = (
@@ -46,7 +47,7 @@ WHOLE_FILES = (
     b'{"a": 1e999999}',
 )
 INTERESTING_BYTES = (0, 1, 0x7F, 0x80, 0xFE, 0xFF, 0x0A, 0x22, 0x7B, 0x5B)
-MOST_MUTATIONS = 4
+MOST_MUTATIONS, MOST_PLACES = 4, 10_000
 
 
 def mutated(rng, content):
@@ -138,7 +139,8 @@ def mutated_json(rng, content):
 
 
 def _with_a_change(rng, document):
-    places = list(_places(document))
+    # Not all places of a long document, as the memory limit holds for this list, too.
+    places = list(islice(_places(document), MOST_PLACES))
     if not places:
         return _other_value(rng, document)
     # Deep documents have many values at the bottom, so half of the changes are near the top.

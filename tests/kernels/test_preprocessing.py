@@ -1,3 +1,4 @@
+import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fxdask.kernels.preprocessing import (
+    Preprocessing,
     chosen_normalization,
     merge_summaries,
     norm_exponents,
@@ -221,3 +223,12 @@ def test_quartiles_have_the_bits_of_numpy(seed, n_probes, dtype):
     probes = (np.random.default_rng(seed).standard_cauchy((n_probes, 5)) * 50).clip(-1e6, 1e6).astype(dtype)
     want = np.quantile(probes.astype(np.float64), (0.25, 0.5, 0.75), axis=0)
     assert np.array_equal(origin_quartiles(probes, None), want)
+
+
+def test_any_largest_value_is_compared_without_a_warning():
+    """A damaged header may hold a value that float32 cannot."""
+    shift = np.ones(2, np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Preprocessing(None, shift, None, 1e308).is_small_shift
+        assert not Preprocessing(None, shift, None, 0.5).is_small_shift
