@@ -73,6 +73,9 @@ class Manifest:
             outside = [name for name in self._files if not _is_inside(name)]
             if outside:
                 raise ValueError(f"it names {outside[0]!r}, which is outside of the store")
+            negative = [name for name, facts in self._files.items() if facts.length < 0]
+            if negative:
+                raise ValueError(f"it gives {negative[0]!r} a length of {self._files[negative[0]].length}")
         except (
             ValueError,
             TypeError,

@@ -297,16 +297,26 @@ def test_other_codecs_are_refused(store, codecs):
     assert "damaged: priors" in refused(lambda: fxdask.load(store))
 
 
+def edit_manifest(store, changes):
+    """Change entries of the manifest, as if it had been written so."""
+    manifest = zarr.open_group(store, mode="r")["manifest/files"]
+    text = json.dumps(json.loads(np.asarray(manifest[...]).tobytes()) | changes).encode()
+    edit_array(store, "manifest/files", shape=[len(text)], chunks=[len(text)])
+    write_chunk(store / "manifest" / "files" / "c" / "0", text)
+
+
+def test_a_negative_length_in_a_manifest_is_refused(store):
+    edit_manifest(store, {"priors/c/0": [-5, "00000000"]})
+    for call in (fxdask.load, verify_store):
+        assert "it gives 'priors/c/0' a length of -5" in refused(lambda call=call: call(store))
+
+
 @pytest.mark.parametrize(
     "name", ["../outside", "/etc/hostname", "labels/../../outside", "a//b", "C:\\x", "labels/./c/0"]
 )
 def test_manifest_names_outside_of_the_store_are_refused(store, name):
     (store.parent / "outside").write_text("secret")
-    manifest = zarr.open_group(store, mode="r")["manifest/files"]
-    content = json.loads(np.asarray(manifest[...]).tobytes())
-    text = json.dumps(content | {name: [6, "00000000"]}).encode()
-    edit_array(store, "manifest/files", shape=[len(text)], chunks=[len(text)])
-    write_chunk(store / "manifest" / "files" / "c" / "0", text)
+    edit_manifest(store, {name: [6, "00000000"]})
     for call in (fxdask.load, verify_store):
         assert "outside of the store" in refused(lambda call=call: call(store))
 
