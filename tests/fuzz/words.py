@@ -123,8 +123,9 @@ class CommandWords(Target):
     def feed(self, place, content):
         words = json.loads(content)
         done = run_here(self.work, *words)
-        # After an option that needs a value, the word is that value.
-        as_json = "--json" in words and not words[words.index("--json") - 1].startswith("-")
+        # After an option that needs a value, the word is that value; after "--", all words are paths.
+        options = words[: words.index("--")] if "--" in words else words
+        as_json = "--json" in options and not options[options.index("--json") - 1].startswith("-")
         check_answer(done, as_json=as_json)
 
 
