@@ -40,6 +40,7 @@ DEFAULT = FisherNetworkClassifier().get_params()
 @click.argument("samples", type=click.Path())
 @click.argument("labels", type=click.Path(), required=False, metavar="[LABELS]")
 @click.argument("store", type=click.Path(), required=False, metavar="STORE")
+@click.option("--labels", "labels_option", type=click.Path(), help="Another way to pass LABELS.")
 @columns_option
 @without_option
 @label_column_option
@@ -116,6 +117,7 @@ def fit(  # noqa: PLR0913 - every option is a parameter
     labels: str | None,
     store: str | None,
     *,
+    labels_option: str | None,
     columns: list[str] | None,
     without: list[str] | None,
     label_column: str | None,
@@ -131,7 +133,7 @@ def fit(  # noqa: PLR0913 - every option is a parameter
 
     Without LABELS, --label-column names the column of SAMPLES that holds them.
     """
-    labels, store = _labels_and_store(labels, store, label_column)
+    labels, store = _labels_and_store((labels, store), labels_option, label_column)
     check_selected(**parameters)
     cluster = _cluster(workers, worker_threads, worker_memory)
     if not dry_run and (cluster or calibrate):
@@ -165,17 +167,26 @@ def _cluster(workers: int | None, threads: int | None, memory: int | None) -> Cl
     return ClusterShape(workers=workers, threads=threads or 1, memory=memory)
 
 
-def _labels_and_store(labels: str | None, store: str | None, label_column: str | None) -> tuple[str | None, str]:
-    """LABELS and STORE; if a column holds the labels, the only word after SAMPLES is the store."""
-    if label_column is None:
-        if labels is None or store is None:
+def _labels_and_store(
+    words: tuple[str | None, str | None], labels: str | None, label_column: str | None
+) -> tuple[str | None, str]:
+    """The words after SAMPLES, --labels and --label-column -> LABELS and STORE.
+
+    If an option gives the labels, the only word after SAMPLES is the store.
+    """
+    first, second = words
+    if labels is not None and label_column is not None:
+        raise click.UsageError(f"--labels ({labels}) and --label-column both give the labels; pass one of them")
+    option = "--label-column" if labels is None else "--labels"
+    if labels is None and label_column is None:
+        if first is None or second is None:
             raise click.UsageError(
-                f"Missing argument '{'STORE' if labels else 'LABELS'}'; pass SAMPLES LABELS STORE, "
-                "or SAMPLES STORE with --label-column"
+                f"Missing argument '{'STORE' if first else 'LABELS'}'; pass SAMPLES LABELS STORE, "
+                "or SAMPLES STORE with --labels or --label-column"
             )
-        return labels, store
-    if labels is None:
-        raise click.UsageError("Missing argument 'STORE'; pass SAMPLES STORE with --label-column")
-    if store is not None:
-        raise click.UsageError(f"LABELS ({labels}) and --label-column both give the labels; pass one of them")
-    return None, labels
+        return first, second
+    if first is None:
+        raise click.UsageError(f"Missing argument 'STORE'; pass SAMPLES STORE with {option}")
+    if second is not None:
+        raise click.UsageError(f"LABELS ({first}) and {option} both give the labels; pass one of them")
+    return labels, first

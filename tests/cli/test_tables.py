@@ -65,6 +65,9 @@ def test_labels_and_samples_may_come_from_different_files(folder):
     words = ("fit", "train.parquet", "y.npy", "model.zarr", "--columns", "a, b", *NETWORK)
     assert run_here(folder, *words).returncode == 0
     assert fxdask.load(folder / "model.zarr").feature_names_in_.tolist() == ["a", "b"]
+    words = ("fit", "train.parquet", "model.zarr", "--labels", "y.npy", "--columns", "a, b", "--json", *NETWORK)
+    again = run_here(folder, *words)
+    assert json.loads(again.stdout)["already_done"] is True
     plan = run_here(folder, "fit", "train.parquet", "other.zarr", "--label-column", "y", "--columns", "a", "--dry-run")
     assert plan.returncode == 0
     assert not (folder / "other.zarr").exists()
@@ -80,6 +83,9 @@ def test_labels_and_samples_may_come_from_different_files(folder):
             "Missing argument 'STORE'; pass SAMPLES LABELS STORE, or SAMPLES STORE with",
         ),
         ("fit train.parquet y.npy model.zarr --label-column y", 2, "both give the labels; pass one of them"),
+        ("fit train.parquet y.npy model.zarr --labels y.npy", 2, "LABELS (y.npy) and --labels both give the labels"),
+        ("fit train.parquet model.zarr --labels y.npy --label-column y", 2, "--label-column both give the labels"),
+        ("fit train.parquet --labels y.npy", 2, "Missing argument 'STORE'; pass SAMPLES STORE with --labels"),
         ("fit train.parquet model.zarr --label-column z", 2, "has no column 'z'; its columns are 'a', 'b'"),
         ("fit train.parquet model.zarr --label-column y --columns a,,b", 2, "has an empty name"),
         ("fit train.parquet model.zarr --label-column y --columns a,x", 2, "has no column 'x'"),
