@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from .engine import MOST_BYTES, Fuzzer
@@ -78,6 +79,8 @@ class Careless(IdxFiles):
             (self.folder.parent / "elsewhere" / "file").touch()
         if fault == b"m":
             bytearray(2 * MOST_BYTES)
+        if fault == b"r":
+            np.empty(2 * MOST_BYTES, np.uint8)
         while fault == b"h":
             pass
 
@@ -87,7 +90,7 @@ class Careless(IdxFiles):
     [
         (b"k", "raises KeyError"),
         (b"w", "writes outside of its folder"),
-        (b"m", "allocates more than 64 MiB"),
+        (b"m", "uses more than 64 MiB"),
         (b"h", "takes too long"),
     ],
 )
@@ -95,3 +98,10 @@ def test_the_fuzzer_finds_each_fault(fault, problem, parent):
     fuzzer = Fuzzer(Careless, parent, seconds=0.2)
     fuzzer.target.mutate = lambda rng, content: fault
     assert [found for found, _ in fuzzer.run(1).findings] == [problem]
+
+
+def test_memory_that_is_only_reserved_is_no_finding(parent):
+    fuzzer = Fuzzer(Careless, parent, seconds=5)
+    fuzzer.target.mutate = lambda rng, content: b"r"
+    outcome = fuzzer.run(1)
+    assert not outcome.findings
