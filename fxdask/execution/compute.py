@@ -14,7 +14,7 @@ from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.system import CPU_COUNT
 from dask.threaded import get as get_on_threads
-from distributed import Client, KilledWorker, as_completed
+from distributed import Client, Future, KilledWorker, as_completed
 
 from fxdask.errors import ClusterError
 from fxdask.execution.client import active_client, asking, is_inside_task, sending
@@ -113,27 +113,40 @@ def _compute_on(
     # Dask warns of a large graph, as that of very many blocks is, but the caller cannot make it smaller.
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": LARGEST_GRAPH}):
         # One call for both lists merges their graphs, so that shared tasks run once.
-        futures = client.compute([*watched, *work], optimize_graph=False)
-    watched_futures, work_futures = futures[: len(watched)], futures[len(watched) :]
-    keys, wanted = {future.key for future in futures}, {future.key for future in work_futures}
+        wanted = list(work) if watched is work else [*watched, *work]
+        futures = client.compute(wanted, optimize_graph=False)
+    watched_futures, work_futures = futures[: len(watched)], futures[-len(work) :]
     try:
-        # A worker that loses its connection is noticed after half a minute: Dask has TCP send keepalives.
-        for done, future in enumerate(as_completed(watched_futures), start=1):
-            if future.status == "error":
-                future.result()
-            if future.key not in wanted:
-                # So that a worker frees it after its merge: the results of all blocks may not fit into its memory.
-                future.release()
-            if progress:
-                progress(done, len(watched))
-        return client.gather(work_futures)
+        return _results(client, watched_futures, work_futures, progress)
     except BaseException:
         # Futures are released, not cancelled: cancelling would also stop tasks that other futures depend on.
         for future in futures:
             future.release()
         with asking(client):
-            _wait_until_idle(client, keys)
+            _wait_until_idle(client, {future.key for future in futures})
         raise
+
+
+def _results(client: Client, watched: Sequence[Future], work: Sequence[Future], progress: Progress | None) -> list[Any]:
+    """Wait for the watched tasks -> the results of the work, in its order."""
+    wanted, finished, results = {future.key for future in work}, [], {}
+    # A worker that loses its connection is noticed after half a minute: Dask has TCP send keepalives.
+    for done, future in enumerate(as_completed(watched), start=1):
+        if future.status == "error":
+            future.result()
+        if future.key in wanted:
+            finished.append(future)
+        else:
+            # So that a worker frees it after its merge: the results of all blocks may not fit into its memory.
+            future.release()
+        if progress:
+            progress(done, len(watched))
+        if done == len(watched) - 1:
+            # While the last task runs, this process has nothing else to do.
+            results = dict(zip((each.key for each in finished), client.gather(finished), strict=True))
+    left = [future for future in work if future.key not in results]
+    results |= zip((each.key for each in left), client.gather(left), strict=True)
+    return [results[future.key] for future in work]
 
 
 def _wait_until_idle(client: Client, keys: set[Any]) -> None:

@@ -1,18 +1,16 @@
 """Warnings point at the line of the caller's code that called fxdask."""
 
-import importlib.metadata
-import os
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy
 from distributed import Client, LocalCluster
 
 import fxdask
 from fxdask import FisherNetworkClassifier
 from fxdask.errors import FewUsableNodesWarning, VersionMismatchWarning, ZeroSpreadWarning, warn_user
-from fxdask.execution import workers
 
 X = np.random.default_rng(0).standard_normal((60, 3)).astype(np.float32)
 Y = np.arange(60) % 2
@@ -75,19 +73,15 @@ def test_code_in_a_folder_whose_name_begins_like_that_of_the_package_is_the_call
 @pytest.fixture(scope="module")
 def other_scipy():
     """A client of one worker process that reports another version of SciPy."""
-    caller = os.getpid()
 
-    def version(name):  # an inner function is pickled by value; the worker cannot import this module
-        if name == "scipy" and os.getpid() != caller:
-            return "1.0.0"
-        return importlib.metadata.version(name)
+    def claim():  # an inner function is pickled by value; the worker cannot import this module
+        scipy.__version__ = "1.0.0"
 
     with (
-        pytest.MonkeyPatch.context() as patch,
         LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
         Client(cluster) as client,
     ):
-        patch.setattr(workers, "version", version)
+        client.run(claim)
         yield client
 
 
