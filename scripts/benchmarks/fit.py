@@ -58,10 +58,12 @@ def fit_seconds(
             FIT: fitted(FIT, stored=False),
             STORED: fitted(STORED),
             STRUCTURED: fitted(STRUCTURED, projection="structured"),
-            # Last, because it frees gigabytes, which the work after it has to get from the system again.
             PLAIN: lambda: plain_numpy(X, y, nodes),
         }
-        seconds = in_turn({name: work[name] for name in LOCAL if name in names}, repeats)
+        seconds = in_turn({name: work[name] for name in LOCAL if name in names and name != PLAIN}, repeats)
+        if PLAIN in names:
+            # Alone, because it frees gigabytes, which the work after it has to get from the system again.
+            seconds |= in_turn({PLAIN: work[PLAIN]}, repeats)
         if not set(ON_CLUSTER) & set(names):
             return seconds
         on_processes = fitted(PROCESSES)

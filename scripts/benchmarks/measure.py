@@ -2,6 +2,7 @@
 
 import json
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,11 +35,15 @@ class Ratio:
 def in_turn(work: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
     """Seconds of each function; they alternate, so that other load on the machine affects all of them.
 
-    A first round is not counted, because it loads libraries and fills caches.
+    A first round is not counted, because it loads libraries and fills caches. Every other round has an order of its
+    own, so that none of them always has to get back from the system what the same other one has just freed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in work}
+    orders = random.Random(0)
     for round_ in range(repeats + 1):
-        for name, run in work.items():
+        names = orders.sample(list(work), len(work)) if round_ else work
+        for name in names:
+            run = work[name]
             started = time.perf_counter()
             run()
             if round_:
