@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import dask
-from distributed import Client, default_client, get_worker, span
+from distributed import Client, default_client, get_worker
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
@@ -57,14 +57,15 @@ def connected_workers(client: Client) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def one_span(name: str) -> Iterator[None]:
-    """All tasks of a call as one span of Dask's diagnostics.
+    """The tasks of all calls of this name as one span of Dask's diagnostics.
 
-    Otherwise every stage is a span of its own, and a scheduler keeps what it knows of a span as long as it lives.
+    Otherwise every stage is a span of its own, and a scheduler keeps what it knows of a span as long as it lives. So
+    the span has the same id in all calls, which ``distributed.span`` would choose anew.
     """
     if "span" in dask.get_annotations():  # of the caller, or of a call around this one
         yield
         return
-    with span(name):
+    with dask.annotate(span={"name": (name,), "ids": (name.replace(" ", "-"),)}):
         yield
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import dask
 from dask.callbacks import Callback
 from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 from dask.threaded import get as get_on_threads
 from distributed import Client, Future, KilledWorker, as_completed
@@ -112,18 +113,19 @@ def _compute_on(
 ) -> list[Any]:
     # Dask warns of a large graph, as that of very many blocks is, but the caller cannot make it smaller.
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": LARGEST_GRAPH}):
-        # One call for both lists merges their graphs, so that shared tasks run once.
-        wanted = list(work) if watched is work else [*watched, *work]
-        futures = client.compute(wanted, optimize_graph=False)
-    watched_futures, work_futures = futures[: len(watched)], futures[-len(work) :]
+        # One graph, so that shared tasks run once. ``client.compute`` would have the scheduler keep a note of every
+        # task as long as it lives.
+        wanted = {part.key: part for part in (*watched, *work)}
+        graph = HighLevelGraph.merge(*(part.__dask_graph__() for part in wanted.values()))
+        futures = dict(zip(wanted, client.get(graph, list(wanted), sync=False), strict=True))
     try:
-        return _results(client, watched_futures, work_futures, progress)
+        return _results(client, [futures[part.key] for part in watched], [futures[part.key] for part in work], progress)
     except BaseException:
         # Futures are released, not cancelled: cancelling would also stop tasks that other futures depend on.
-        for future in futures:
+        for future in futures.values():
             future.release()
         with asking(client):
-            _wait_until_idle(client, {future.key for future in futures})
+            _wait_until_idle(client, set(futures))
         raise
 
 

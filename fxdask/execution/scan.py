@@ -19,7 +19,7 @@ from fxdask.kernels.preprocessing import (
     origin_quartiles,
     typical_norms,
 )
-from fxdask.sizes import row_ranges, rows_per_read
+from fxdask.sizes import rows_per_read
 from fxdask.store.columns import StagedCodes
 from fxdask.store.parts import PartsAddress
 from fxdask.tasks import scan as tasks
@@ -35,49 +35,23 @@ class SampleScan:
     digest: str
     quartiles: NDArray[np.float64]
     """(3, feature) quartiles of a few samples, by which the origin is checked."""
-    copy: PartsAddress | None = None
-    """The copy that the same pass wrote, if it was asked for."""
 
 
 def scan_samples(
-    samples: SamplesHandle,
-    n_rows: int,
-    n_features: int,
-    normalize: str | None,
-    progress: Progress | None = None,
-    copy_to: str | None = None,
+    samples: SamplesHandle, n_rows: int, n_features: int, normalize: str | None, progress: Progress | None = None
 ) -> SampleScan:
-    """Raw samples -> summary of their features, digest of their content, quartiles of a few samples.
-
-    Samples in memory can be copied to files of a folder in the same pass.
-    """
+    """Raw samples -> summary of their features, digest of their content, quartiles of a few samples."""
     scan, known = delayed(tasks.scan_rows, pure=False), known_digest(samples)
     probed, per_read = origin_probes(n_rows, n_features), rows_per_read(n_features)
-    job = tasks.ScanJob(normalize, known is None, copy_to)
-    ranges = row_tasks(samples, n_rows, n_features)
     work = [
-        scan(job, part, start, stop, index, _between(probed, start, start + per_read))
-        for index, (start, stop, part) in enumerate(ranges)
+        scan(tasks.ScanJob(normalize, known is None), part, start, stop, _between(probed, start, start + per_read))
+        for start, stop, part in row_tasks(samples, n_rows, n_features)
     ]
     found = compute(work, progress, local=is_in_memory(samples))
-    digest = known or hashlib.sha256(b"".join(part.digest for part in found)).hexdigest()
-    probes = np.concatenate([part.probes for part in found])
     return SampleScan(
         summary=merge_summaries(part.summary for part in found),
-        digest=digest,
-        quartiles=origin_quartiles(probes, normalize),
-        copy=None if copy_to is None else _copied(copy_to, n_rows, per_read, probes, digest),
-    )
-
-
-def _copied(url: str, n_rows: int, per_file: int, some_rows: NDArray, digest: str) -> PartsAddress:
-    """The address of a copy of samples, of which these are some rows."""
-    return PartsAddress(
-        url=url,
-        lengths=tuple(stop - start for start, stop in row_ranges(n_rows, per_file)),
-        n_features=some_rows.shape[1],
-        dtype=some_rows.dtype.str,
-        digest=digest,
+        digest=known or hashlib.sha256(b"".join(part.digest for part in found)).hexdigest(),
+        quartiles=origin_quartiles(np.concatenate([part.probes for part in found]), normalize),
     )
 
 

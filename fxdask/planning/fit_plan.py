@@ -337,8 +337,8 @@ class FitPlan(FitSize):
         """Samples whose values at the selected nodes the model keeps."""
         return min(self.n_samples, MOST_PICKED + 2 * self.n_classes) if self.keeps_tables else self.n_samples
 
-    def store_bytes(self, pool_bytes: int = 0) -> int:
-        """Upper estimate of the disk space of all arrays, the temporary ones and those of a pool included."""
+    def store_bytes(self, copied_bytes: int = 0) -> int:
+        """Upper estimate of the disk space of all arrays, the temporary ones included."""
         selected = min(self.n_nodes, self.n_selected * self.n_classes)
         per_node = (4 * self.n_features if "weights" in self.kept else 0) + self.n_classes * (8 + 8 + 8 + 8)
         per_selected = 4 * self.n_features + 8 + self.n_classes * (8 + 8 + 8 + 8)
@@ -349,7 +349,7 @@ class FitPlan(FitSize):
             projections += (self.n_tables or self.n_selected * self.n_classes) * BYTES_PER_SUMS + self.n_samples
         files = 4 * self.n_blocks + selected + SMALL_FILES
         data = self.n_nodes * per_node + selected * per_selected + projections + 4 * self.n_samples
-        besides = files * BYTES_LOST_PER_FILE + pool_bytes + self._probe_bytes + self.learned_bytes
+        besides = files * BYTES_LOST_PER_FILE + copied_bytes + self._probe_bytes + self.learned_bytes
         return data + (16 + 8 * self.n_classes) * self.n_features + besides
 
     def facts(self) -> dict[str, int | float | str | None]:

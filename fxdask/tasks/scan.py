@@ -20,7 +20,6 @@ from fxdask.kernels.preprocessing import (
 )
 from fxdask.sizes import row_ranges
 from fxdask.store.columns import StagedCodes
-from fxdask.store.parts import write_part
 from fxdask.store.sources import Source
 from fxdask.tasks.reading import read_range
 
@@ -56,8 +55,6 @@ class ScanJob:
     normalize: str | None
     with_digest: bool
     """Whether the digest of their content is wanted."""
-    copy_to: str | None = None
-    """A folder for copies of the samples, if they are wanted."""
 
 
 @dataclass(frozen=True)
@@ -68,18 +65,14 @@ class NormJob:
     n_classes: int
 
 
-def scan_rows(
-    job: ScanJob, samples: Source, start: int, stop: int | None, index: int, probed: NDArray[np.intp]
-) -> ScannedRows:
-    """Range of raw samples, its index among all ranges -> their summary, digest and probes; by choice, its copy."""
+def scan_rows(job: ScanJob, samples: Source, start: int, stop: int | None, probed: NDArray[np.intp]) -> ScannedRows:
+    """Range of raw samples -> their summary, digest and probes."""
     rows = read_range(samples, start, stop)
     # Piece by piece, because float64 copies of all rows would take too much memory.
     pieces = row_ranges(len(rows), ROWS_PER_SUMMARY)
     summary = merge_summaries(summarize(rows[low:high], job.normalize) for low, high in pieces)
     if not summary.is_finite:
         checked_rows(rows, start)
-    if job.copy_to is not None:
-        write_part(job.copy_to, index, np.ascontiguousarray(rows))
     return ScannedRows(summary, digest_of_rows(rows) if job.with_digest else b"", rows[probed - start])
 
 

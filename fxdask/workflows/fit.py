@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,9 +48,10 @@ from fxdask.workflows.selection import (
 )
 from fxdask.workflows.settings import FitSettings
 from fxdask.workflows.staging import (
-    folder_for_copy,
     in_memory_without_store,
+    needs_copy,
     probe_for_streaming,
+    readable_by_workers,
     stage_codes,
 )
 from fxdask.workflows.tables import named_features
@@ -99,37 +99,18 @@ def _fit_model(settings: FitSettings, data: TrainingData, options: FitOptions) -
     check_reachable(location_of(data.samples.handle), "the samples")
     settings = with_tables_if_large(settings, data)
     plan = plan_model(settings, data, options)
-    data = replace(data, samples=in_memory_without_store(data.samples, options.store))
-    scanned = partial(_scanned, settings, data, plan, options, started)
-    if options.store is None:
-        fit, handle = scanned()
-        return _run(fit, make_job(fit.request, fit.preprocessing, handle), broadcast(handle), None)
-    with (
-        lease_of_call(options.store) as lease,
-        folder_for_copy(data.samples, lease.url, overwrite=options.overwrite) as copy_to,
-    ):
-        return _run_into_store(*scanned(copy_to), lease, overwrite=options.overwrite)
-
-
-def _scanned(
-    settings: FitSettings,
-    data: TrainingData,
-    plan: FitPlan,
-    options: FitOptions,
-    started: float,
-    copy_to: str | None = None,
-) -> tuple[_Fit, SamplesHandle]:
-    """Read the samples once -> the fit that they determine, and the samples where its tasks can read them."""
-    samples = data.samples
-    versions, size = file_versions(samples.handle), (samples.n_samples, samples.n_features)
+    samples = in_memory_without_store(data.samples, options.store)
+    data = replace(data, samples=samples)
+    versions = file_versions(samples.handle)
     with progress_bar("reading", shown=options.verbose) as progress:
-        scan = scan_samples(samples.handle, *size, settings.scanned_as, progress, copy_to)
+        scan = scan_samples(samples.handle, samples.n_samples, samples.n_features, settings.scanned_as, progress)
     request = ModelRequest(
         settings=settings.resolved(scan.summary, scan.quartiles),
         data=data,
         scan=scan,
         plan=plan,
         normalize_requested=settings.normalize,
+        copied_bytes=samples.n_bytes if options.store and needs_copy(samples.handle) else 0,
     )
     fit = _Fit(
         request=request,
@@ -138,10 +119,14 @@ def _scanned(
         verbose=options.verbose,
         versions=versions,
     )
-    return fit, scan.copy or samples.handle
+    if options.store is None:
+        job = make_job(request, fit.preprocessing, samples.handle)
+        return _run(fit, job, broadcast(samples.handle), None)
+    with lease_of_call(options.store) as lease:
+        return _run_into_store(fit, lease, overwrite=options.overwrite)
 
 
-def _run_into_store(fit: _Fit, handle: SamplesHandle, lease: Lease, *, overwrite: bool) -> FittedModel:
+def _run_into_store(fit: _Fit, lease: Lease, *, overwrite: bool) -> FittedModel:
     """Create or resume the store of this fit, run the fit, and move the store to its final path."""
     samples = fit.data.samples
     transaction = Transaction.in_place(lease, "model", fit.request.job, overwrite=overwrite)
@@ -152,12 +137,12 @@ def _run_into_store(fit: _Fit, handle: SamplesHandle, lease: Lease, *, overwrite
         requested = fit.request.normalize_requested
         return replace(load_model(lease.url), names=samples.names, normalize_requested=requested)
     transaction.remove_partial_files()
-    if fit.request.scan.copy is None:  # else it was checked that workers can reach the copy beside the store
-        check_reachable(store.url, "the store")
+    check_reachable(store.url, "the store")
     try:
-        codes = stage_codes(store, fit.request.plan, fit.data.codes)
-        job = with_store(make_job(fit.request, fit.preprocessing, fit.nearest(handle), codes), store)
-        fitted = _run(fit, job, handle, store, lease)
+        with readable_by_workers(samples, lease.url, fit.request.scan.digest, verbose=fit.verbose) as handle:
+            codes = stage_codes(store, fit.request.plan, fit.data.codes)
+            job = with_store(make_job(fit.request, fit.preprocessing, fit.nearest(handle), codes), store)
+            fitted = _run(fit, job, handle, store, lease)
     except InvalidInputError as error:
         # A store of invalid samples is useless, but samples that are only unreachable may be read again later.
         is_useless = transaction.header is None or isinstance(error, ChangedSamplesError)

@@ -29,6 +29,8 @@ class ModelRequest:
     plan: FitPlan
     normalize_requested: str | None
     """The parameter ``normalize`` as it was passed; the settings have the choice of "auto" instead."""
+    copied_bytes: int = 0
+    """Bytes of samples that lie beside the store while the fit runs."""
 
     def identity(self) -> dict[str, Any]:
         """Everything that the result depends on: parameters, data, weights, tile shape; not workers or memory."""

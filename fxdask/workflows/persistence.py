@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 def open_or_create(url: str, header: Mapping[str, Any] | None, request: ModelRequest) -> ModelStore:
     """Open the store that has this header after checking that it holds this request, or create a new one."""
-    needed = request.plan.store_bytes(request.pool_bytes)
+    needed = request.plan.store_bytes(request.copied_bytes + request.pool_bytes)
     if header is not None and _is_outdated(header, request.identity()):
         log.warning("starting %s from the beginning: an older fxdask created it and did not finish it", url)
         header = None

@@ -12,24 +12,23 @@ from numpy.typing import NDArray
 
 from fxdask.execution.client import active_client
 from fxdask.execution.compute import compute_collection
+from fxdask.execution.copy import copy_array
 from fxdask.execution.graphs import SamplesHandle, broadcast
 from fxdask.execution.scan import probe_samples
-from fxdask.execution.workers import check_reachable
 from fxdask.kernels.brackets import probe_indices
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.progress import progress_bar
 from fxdask.sizes import rows_per_read
 from fxdask.store.columns import StagedCodes
-from fxdask.store.group import check_room
 from fxdask.store.model import ModelStore
 from fxdask.store.parts import create_parts, remove_parts, remove_parts_beside
 from fxdask.store.sources import ZarrAddress
-from fxdask.store.transaction import is_finished_at
 from fxdask.tasks.job import FitJob
 from fxdask.tasks.reading import as_declared
 from fxdask.workflows.data import Samples
+from fxdask.workflows.unchanged import changed_samples
 
-__all__ = ["folder_for_copy", "in_memory_without_store", "needs_copy", "probe_for_streaming", "stage_codes"]
+__all__ = ["in_memory_without_store", "needs_copy", "probe_for_streaming", "readable_by_workers", "stage_codes"]
 
 
 def needs_copy(handle: SamplesHandle) -> bool:
@@ -38,21 +37,22 @@ def needs_copy(handle: SamplesHandle) -> bool:
 
 
 @contextmanager
-def folder_for_copy(samples: Samples, store: str, *, overwrite: bool) -> Iterator[str | None]:
-    """A folder beside a store for a copy of samples that workers cannot read; None if no copy is needed.
+def readable_by_workers(samples: Samples, store: str, digest: str, *, verbose: bool) -> Iterator[SamplesHandle]:
+    """The samples of this digest where workers can read them, if need be as copies beside a store.
 
-    The caller holds the lease of the store. The folder is removed at the end of the ``with`` block. A finished
-    store needs no copy: either it holds the result of these samples, or the call is refused.
+    The caller holds the lease of the store. The copies are removed at the end of the ``with`` block.
     """
-    if not needs_copy(samples.handle) or (not overwrite and is_finished_at(store)):
-        yield None
+    if not needs_copy(samples.handle):
+        yield samples.handle
         return
     remove_parts_beside(store)
-    check_room(store, samples.n_bytes)
     url = create_parts(store)
     try:
-        check_reachable(url, "the store")
-        yield url
+        with progress_bar("copying", shown=verbose) as progress:
+            copy = copy_array(samples.handle, url, progress)
+        if copy.digest != digest:
+            raise changed_samples(samples.handle)
+        yield copy
     finally:
         remove_parts(url)
 

@@ -62,7 +62,7 @@ def fit_seconds(
         }
         seconds = in_turn({name: work[name] for name in LOCAL if name in names and name != PLAIN}, repeats)
         if PLAIN in names:
-            # Alone, because it frees gigabytes, which the work after it has to get from the system again.
+            # In rounds of its own: it frees gigabytes, which the work after it has to get from the system again.
             seconds |= in_turn({PLAIN: work[PLAIN]}, repeats)
         if not set(ON_CLUSTER) & set(names):
             return seconds

@@ -2,7 +2,6 @@
 
 import json
 import platform
-import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,20 +34,25 @@ class Ratio:
 def in_turn(work: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
     """Seconds of each function; they alternate, so that other load on the machine affects all of them.
 
-    A first round is not counted, because it loads libraries and fills caches. Every other round has an order of its
-    own, so that none of them always has to get back from the system what the same other one has just freed.
+    A first round is not counted, because it loads libraries and fills caches. The order changes from round to round,
+    so that none of them always has to get back from the system what the same other one has just freed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in work}
-    orders = random.Random(0)
     for round_ in range(repeats + 1):
-        names = orders.sample(list(work), len(work)) if round_ else work
-        for name in names:
+        for name in _order(list(work), round_):
             run = work[name]
             started = time.perf_counter()
             run()
             if round_:
                 seconds[name].append(time.perf_counter() - started)
     return seconds
+
+
+def _order(names: list[str], round_: int) -> list[str]:
+    """The names forwards and backwards in turn, each time from another one on, so that their neighbours change."""
+    first = round_ // 2 % len(names)
+    order = names[first:] + names[:first]
+    return order[::-1] if round_ % 2 else order
 
 
 def report(title: str, seconds: Mapping[str, list[float]], ratios: Sequence[Ratio]) -> dict[str, Any]:

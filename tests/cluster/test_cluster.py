@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import zarr
 from command_line import run_here
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, span
 from small import chunk_files
 
 import fxdask
@@ -117,17 +117,29 @@ def kept_tables(client):
     return client.run(identities)
 
 
-def test_all_tasks_of_a_call_are_one_span(client, tmp_path):
-    """A scheduler never forgets a span, so that a few more for each stage would fill its memory over time."""
+def test_all_calls_of_a_kind_are_one_span(client, tmp_path):
+    """A scheduler never forgets a span, so that a few more for each call would fill its memory over time."""
 
     def names(dask_scheduler):
         return [" ".join(span.name) for span in dask_scheduler.extensions["spans"].spans.values()]
 
-    before = len(client.run_on_scheduler(names))
-    FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "model.zarr").fit(X, Y)
     zarr.create_array(tmp_path / "X.zarr", data=X)
-    fxdask.batch_score(tmp_path / "model.zarr", tmp_path / "X.zarr", tmp_path / "scored.zarr")
-    assert client.run_on_scheduler(names)[before:] == ["fxdask fit", "fxdask score"]
+    before = {name for name in client.run_on_scheduler(names) if not name.startswith("fxdask")}
+    for call in "ab":
+        FisherNetworkClassifier(**PARAMETERS, store=tmp_path / f"{call}.zarr").fit(X, Y)
+        fxdask.batch_score(tmp_path / "a.zarr", tmp_path / "X.zarr", tmp_path / f"scored-{call}.zarr")
+    found = client.run_on_scheduler(names)
+    assert found.count("fxdask fit") == found.count("fxdask score") == 1
+    assert {name for name in found if not name.startswith("fxdask")} == before
+
+
+def test_a_call_inside_a_span_of_the_caller_belongs_to_it(client, tmp_path):
+    def groups(dask_scheduler, identity):
+        return [group.name for group in dask_scheduler.extensions["spans"].spans[identity].traverse_groups()]
+
+    with span("mine") as identity:
+        FisherNetworkClassifier(**PARAMETERS, store=tmp_path / "model.zarr").fit(X, Y)
+    assert "fit_block" in client.run_on_scheduler(groups, identity=identity)
 
 
 def test_each_worker_makes_the_tables_of_a_model_once(client, reference):

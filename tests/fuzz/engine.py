@@ -146,14 +146,14 @@ class Fuzzer:
 
     def problem_with(self, error, place, content):
         """What is wrong with the end of one input, or an empty string."""
+        if any(map(wants_memory, chain_of(error))):
+            error, used = self.error_without_limit(place, content)
+            if used > MOST_BYTES or any(map(wants_memory, chain_of(error))):
+                return "uses more than 64 MiB"
         # A busy machine can stop any program for a second, so only an input that is slow again and again counts.
         if isinstance(error, TookTooLong):
             again = (self.error_of(place, content) for _ in range(TIMES_TO_RETRY))
             return "takes too long" if all(isinstance(each, TookTooLong) for each in again) else ""
-        if any(isinstance(each, MemoryError) and not is_of_text_codec(each) for each in chain_of(error)):
-            error, used = self.error_without_limit(place, content)
-            if used > MOST_BYTES:
-                return "uses more than 64 MiB"
         if error is not None and not isinstance(error, FxdaskError):
             return f"raises {type(error).__name__}"
         if error is not None and len(str(error).splitlines()) != 1:
@@ -163,18 +163,19 @@ class Fuzzer:
         return ""
 
     def error_without_limit(self, place, content):
-        """The exception of one input that may reserve any memory, and the bytes that it used.
+        """The exception of one input that may reserve 4 GiB, and the bytes that it used.
 
         Arrow reserves what a page of Parquet claims to need before it reads the page. The system gives memory only
         where something is written.
         """
+        limits = resource.getrlimit(resource.RLIMIT_DATA)
         limit_memory(MOST_RESERVED)
         Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
         before = bytes_of("VmRSS")
         try:
             return self.error_of(place, content), bytes_of("VmHWM") - before
         finally:
-            limit_memory()
+            resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
 def lines_of(error):
@@ -195,13 +196,16 @@ def chain_of(error):
     return found
 
 
-def is_of_text_codec(error):
-    """Whether Zarr's codec of texts wanted the memory, for the number of texts that a chunk claims to have.
+def wants_memory(error):
+    """Whether this is an error of memory, but not of Zarr's codec of texts.
 
-    It takes 8 bytes for each before it reads any of them, and fxdask cannot look into a compressed chunk.
+    For the number of texts that a chunk claims to have, the codec takes 8 bytes each before it reads any of them, and
+    fxdask cannot look into a compressed chunk.
     """
+    if not isinstance(error, MemoryError):
+        return False
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return frames[-1].endswith("vlen.pyx")
+    return not frames[-1].endswith("vlen.pyx")
 
 
 def description(problem, place, content, error):

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .engine import MOST_BYTES, Fuzzer
+from fxdask.errors import StoreFormatError
+
+from .engine import MOST_BYTES, MOST_RESERVED, Fuzzer
 from .results import Examples, ResultsFiles, SchedulerFiles
 from .sources import IdxFiles, NpyFiles, ParquetFiles, ScoreTables, ZarrArrays
 from .stores import (
@@ -81,6 +83,11 @@ class Careless(IdxFiles):
             bytearray(2 * MOST_BYTES)
         if fault == b"r":
             np.empty(2 * MOST_BYTES, np.uint8)
+        if fault == b"c":
+            try:
+                bytearray(2 * MOST_RESERVED)
+            except MemoryError as error:
+                raise StoreFormatError("damaged") from error
         while fault == b"h":
             pass
 
@@ -91,6 +98,7 @@ class Careless(IdxFiles):
         (b"k", "raises KeyError"),
         (b"w", "writes outside of its folder"),
         (b"m", "uses more than 64 MiB"),
+        (b"c", "uses more than 64 MiB"),
         (b"h", "takes too long"),
     ],
 )
@@ -104,4 +112,5 @@ def test_memory_that_is_only_reserved_is_no_finding(parent):
     fuzzer = Fuzzer(Careless, parent, seconds=5)
     fuzzer.target.mutate = lambda rng, content: b"r"
     outcome = fuzzer.run(1)
+    assert outcome.refused.total() == 1
     assert not outcome.findings

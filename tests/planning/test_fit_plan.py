@@ -192,7 +192,7 @@ def test_store_bytes_count_the_optional_arrays():
 
     assert stored("projections").store_bytes() - stored().store_bytes() == 1_000 * 100 * 4
     assert stored("weights").store_bytes() - stored().store_bytes() == 1_000 * 10 * 4
-    assert stored().store_bytes(pool_bytes=7) - stored().store_bytes() == 7
+    assert stored().store_bytes(copied_bytes=7) - stored().store_bytes() == 7
 
 
 def test_byte_counts_as_text():
