@@ -40,7 +40,7 @@ def is_in_memory(samples: SamplesHandle) -> bool:
 
 def shared_constant(value: Any, name: str) -> Any:
     """A value as one entry of the graph that all tasks refer to, instead of a copy in each task."""
-    if isinstance(value, Future):
+    if value is None or isinstance(value, Future):
         return value
     # Dask groups keys by the words before the first random one, so all constants of a stage are one group. Its
     # scheduler never forgets a group.

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,14 +19,20 @@ SECONDS_TO_END = 20
 
 
 @contextmanager
-def workers(memory_limit: str, n_workers: int = 2, *, nanny: bool = True) -> Iterator[Client]:
-    """A connected client of one scheduler and single-threaded workers on loopback, each under a nanny or alone."""
+def workers(
+    memory_limit: str, n_workers: int = 2, *, nanny: bool = True, settings: Mapping[str, str] | None = None
+) -> Iterator[Client]:
+    """A connected client of one scheduler and single-threaded workers on loopback, each under a nanny or alone.
+
+    ``settings`` are environment variables of the scheduler.
+    """
     dask = [sys.executable, "-m", "dask"]
     with tempfile.TemporaryDirectory(prefix="fxdask-bench-") as folder:
         scheduler_file = Path(folder) / "scheduler.json"
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": folder}
         options = ["--scheduler-file", str(scheduler_file), "--no-dashboard"]
-        processes = [subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *options], **quiet)]
+        scheduler = [*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *options]
+        processes = [subprocess.Popen(scheduler, env={**os.environ, **(settings or {})}, **quiet)]
         try:
             while not (scheduler_file.exists() and scheduler_file.stat().st_size):
                 time.sleep(0.1)
