@@ -26,6 +26,7 @@ from fxdask.reporting.ranking_page import GENERATOR
 from fxdask.store.arrow import arrow
 from fxdask.store.parquet import is_parquet_name
 from fxdask.workflows.rank_settings import MISSING
+from fxdask.workflows.settings import PRIORS
 
 __all__ = ["rank"]
 
@@ -52,6 +53,12 @@ DEFAULTS: dict[str, Any] = rank_features.__kwdefaults__ or {}
 @click.option("--store", type=click.Path(), help="The Zarr store of the results, from which a run is resumed.")
 @click.option("--missing", type=click.Choice(MISSING), default=DEFAULTS["missing"], help="Refuse NaN, or omit them.")
 @statistics_options(DEFAULTS)
+@click.option(
+    "--priors",
+    type=click.Choice(PRIORS),
+    default=DEFAULTS["priors"],
+    help="Weights of the classes for fisher, extended_fisher and relief; equal if their sizes differ much.",
+)
 @click.option(
     "--anchors",
     "n_anchors",

@@ -227,7 +227,8 @@ def rank_features(  # noqa: PLR0913 - the public call
         The Zarr store of the results. The same call resumes an unfinished store and loads a finished one.
     location, spread, shrink_spread, priors
         Of ``fisher`` and ``extended_fisher``, as for :class:`fxdask.FisherNetworkClassifier`; "mean" and
-        "std" together need no sorting. ``priors`` also weigh the classes of ``relief``.
+        "std" together need no sorting. ``priors`` also weigh the classes of ``relief``. If the sizes of the
+        classes differ much, pass ``priors="equal"``: ``extended_fisher`` then finds what tells a rare class.
     missing : {"error", "omit"}
         Refuse NaN, or leave them out, column by column; they are counted in the result.
     numeric_only : bool, default=False

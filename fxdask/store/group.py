@@ -6,7 +6,8 @@ import asyncio
 import math
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
@@ -28,7 +29,7 @@ from fxdask.store.card import CARD, model_card
 from fxdask.store.damage import check_count, damaged
 from fxdask.store.layout import EARLIER_MANIFEST, FORMAT, MANIFEST, READABLE_FORMATS
 from fxdask.store.manifest import Manifest, has_manifest, write_manifest
-from fxdask.store.paths import is_local, is_partial, object_store, sibling_url, zarr_location
+from fxdask.store.paths import is_hidden, is_local, is_partial, object_store, sibling_url, zarr_location
 from fxdask.store.retry import reading, retried, writing
 
 __all__ = [
@@ -36,7 +37,6 @@ __all__ = [
     "begin_group",
     "check_file_size",
     "check_room",
-    "check_writable",
     "count_files",
     "finish_group",
     "has_chunk",
@@ -49,6 +49,7 @@ __all__ = [
     "stored_array",
     "write_header",
     "write_together",
+    "writing_part",
 ]
 
 HEADER = "fxdask"
@@ -205,21 +206,49 @@ def write_together(parts: Sequence[Part], last: Part | None = None) -> None:
     run_at(parts[0][0].store, write_all())
 
 
-def check_writable(group: zarr.Group, url: str, header: Mapping[str, Any]) -> None:
-    """Refuse a late write: a worker that lost its connection does not know that its job has ended.
+@contextmanager
+def writing_part(group: zarr.Group, url: str, header: Mapping[str, Any]) -> Iterator[None]:
+    """Write a part of a result in a ``with`` block; a late write is refused, or withdrawn.
 
-    The write would create a moved store again or change a finished one. In an object store, where
-    jobs work at the final path, it would change the store of another job.
+    A worker that lost its connection does not know that its job has ended, and it may be suspended at any line.
+    """
+    _check_writable(group, url, header)
+    with writing(url):
+        yield
+        if is_local(url) and not has_metadata(group, ""):
+            if is_hidden(url):  # else somebody may have put other files there
+                _withdraw(url)
+            raise _ended(url)
+
+
+def _check_writable(group: zarr.Group, url: str, header: Mapping[str, Any]) -> None:
+    """Refuse a late write: it would create a moved store again or change a finished one.
+
+    In an object store, where jobs work at the final path, it would change the store of another job.
     """
     if not has_metadata(group, "") or has_manifest(group):
-        raise StoreWriteError(
-            f"{url} was finished, moved or removed while this part was computed; "
-            "run the same call again if the result is incomplete"
-        )
+        raise _ended(url)
     if not is_local(url) and (peek_header(url) or {}).get("job") != header.get("job"):
         raise StoreWriteError(
             f"{url} was replaced by another job while this part was computed; choose another path for one of them"
         )
+
+
+def _ended(url: str) -> StoreWriteError:
+    return StoreWriteError(
+        f"{url} was finished, moved or removed while this part was computed; "
+        "run the same call again if the result is incomplete"
+    )
+
+
+def _withdraw(url: str) -> None:
+    """Remove what late writes left in a hidden folder whose store was moved to its final path."""
+    for folder, _, files in os.walk(url, topdown=False):
+        with suppress(OSError):  # another late write may do the same
+            for name in files:
+                if name != "zarr.json":  # of a new store that another call is creating
+                    Path(folder, name).unlink(missing_ok=True)
+            Path(folder).rmdir()
 
 
 def has_metadata(group: zarr.Group, name: str) -> bool:

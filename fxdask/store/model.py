@@ -18,11 +18,11 @@ from fxdask.store.damage import damaged
 from fxdask.store.group import (
     begin_group,
     check_file_size,
-    check_writable,
     finish_group,
     has_chunk,
     write_header,
     write_together,
+    writing_part,
 )
 from fxdask.store.layout import (
     BLOCK_ARRAYS,
@@ -34,7 +34,7 @@ from fxdask.store.layout import (
     ModelShape,
     NewArray,
 )
-from fxdask.store.retry import reading, retried, writing
+from fxdask.store.retry import reading, retried
 
 __all__ = ["ModelStore"]
 
@@ -90,8 +90,7 @@ class ModelStore(ArrayStore):
     @retried
     def write_block(self, block: NodeBlock, arrays: Mapping[str, NDArray]) -> None:
         """Write one chunk of every given array, then the mark of the block."""
-        check_writable(self.group, self.url, self.header)
-        with writing(self.url):
+        with writing_part(self.group, self.url, self.header):
             write_together(
                 [
                     (self.array(name), _along(SPECS[name], "node", block.start, block.stop), values)

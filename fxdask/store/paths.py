@@ -20,6 +20,7 @@ __all__ = [
     "file_version",
     "files_at",
     "hidden_url",
+    "is_hidden",
     "is_local",
     "is_partial",
     "object_store",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 NOT_THERE = "it does not exist"
+NEXT = "next-"
 FRESH = {"use_listings_cache": False}
 NO_URL = re.compile(r"[a-z][a-z0-9+.-]+:(/(?!/)|/*$|//.+//)")
 """A URL that was turned into a Path, one without a name, and one with an empty part."""
@@ -142,4 +144,10 @@ def sibling_url(url: str, word: str) -> str:
 
 def hidden_url(url: str, token: str) -> str:
     """Where a store is written that replaces another one: a hidden name beside ``url`` with the token in it."""
-    return sibling_url(url, f"next-{token}")
+    return sibling_url(url, f"{NEXT}{token}")
+
+
+def is_hidden(url: str) -> bool:
+    """Whether this is a path or URL of :func:`hidden_url`, where only fxdask writes."""
+    name = url.rpartition("/")[2]
+    return name.startswith(".") and f".{NEXT}" in name

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fxdask.errors import StoreFormatError
 from fxdask.sizes import NodeBlock
 from fxdask.store.damage import damaged
-from fxdask.store.group import check_writable, has_chunk, write_together
+from fxdask.store.group import has_chunk, write_together, writing_part
 from fxdask.store.layout import POOL_ARRAYS, NewArray, create_arrays
 from fxdask.store.model import ModelStore
 from fxdask.store.retry import reading, retried, writing
@@ -61,8 +61,7 @@ class PoolStore:
     def write(self, block: NodeBlock, scores: NDArray[np.int16], statistics: NDArray[np.float64]) -> None:
         """Write (candidate, sample) scores, and then the (quantity, class, candidate) statistics as their mark."""
         store, rows = self._store, slice(block.start, block.stop)
-        check_writable(store.group, store.url, store.header)
-        with writing(store.url):
+        with writing_part(store.group, store.url, store.header):
             write_together([(store.array(SCORES.name), (rows, slice(None)), scores)])
             store.array(STATISTICS.name)[:, :, rows] = statistics
 

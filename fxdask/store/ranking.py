@@ -13,11 +13,11 @@ from fxdask.sizes import NodeBlock
 from fxdask.store.arrays import ArrayStore
 from fxdask.store.group import (
     begin_group,
-    check_writable,
     finish_group,
     has_chunk,
     write_header,
     write_together,
+    writing_part,
 )
 from fxdask.store.layout import RANKING_ARRAYS, NewArray, create_arrays
 from fxdask.store.retry import reading, retried, writing
@@ -55,8 +55,7 @@ class RankingStore(ArrayStore):
     @retried
     def write_block(self, block: NodeBlock, results: NDArray[np.float64]) -> None:
         """Write the (result, feature) results of a block, and then its mark."""
-        check_writable(self.group, self.url, self.header)
-        with writing(self.url):
+        with writing_part(self.group, self.url, self.header):
             self.array(RESULTS)[:, block.start : block.stop] = results
             self.array(DONE)[block.index] = self.mark
 
@@ -125,8 +124,7 @@ class RankingStore(ArrayStore):
         for block in blocks:
             parts.append((array, (slice(start, start + len(block)), rows), block))
             start += len(block)
-        check_writable(self.group, self.url, self.header)
-        with writing(self.url):
+        with writing_part(self.group, self.url, self.header):
             write_together(parts)
             self.array(RANGES_DONE)[index] = self.mark
 

@@ -11,11 +11,11 @@ from fxdask.errors import StoreFormatError
 from fxdask.store.arrays import ArrayStore
 from fxdask.store.group import (
     begin_group,
-    check_writable,
     finish_group,
     has_chunk,
     write_header,
     write_together,
+    writing_part,
 )
 from fxdask.store.layout import (
     CLASS,
@@ -90,8 +90,7 @@ class ScoreStore(ArrayStore):
             parts.append((self.array(LOG_LIKELIHOOD), rows[:1], likelihood))
         if SAMPLE in self.names:
             parts.append((self.array(SAMPLE), rows[:1], np.arange(rows[0].start, rows[0].stop)))
-        check_writable(self.group, self.url, self.header)
-        with writing(self.url):
+        with writing_part(self.group, self.url, self.header):
             write_together(parts)
 
     def is_done(self, index: int) -> bool:

@@ -1,6 +1,7 @@
 """Late writes, power failures, and samples that disappear during a fit."""
 
 from functools import partial
+from pathlib import Path
 from unittest.mock import Mock
 
 import dask
@@ -14,7 +15,10 @@ from fxdask.errors import InvalidInputError, StoreWriteError
 from fxdask.execution import fit as fit_graphs
 from fxdask.planning.fit_plan import FitPlan
 from fxdask.sizes import NodeBlock
+from fxdask.store import model as model_store
+from fxdask.store import scores as score_store
 from fxdask.store.model import ModelStore
+from fxdask.store.paths import hidden_url
 from fxdask.store.scores import ScoreStore
 from fxdask.store.verify import verify_store
 from fxdask.tasks import fit as tasks
@@ -52,6 +56,50 @@ def test_a_damaged_mark_counts_as_missing(content, tmp_path):
     assert again.fit_info_["n_blocks_resumed"] == 4
     assert np.array_equal(again.divergences_, expected.divergences_)
     assert not verify_store(store).damaged
+
+
+@pytest.mark.parametrize("kind", ["model", "scores"])
+def test_a_write_that_was_suspended_while_its_store_moved_is_withdrawn(kind, tmp_path, monkeypatch):
+    """A worker is stopped after it has looked whether its store is still there, and goes on much later."""
+    store, module = (
+        Path(hidden_url(str(tmp_path / "store.zarr"), "job")),
+        model_store if kind == "model" else score_store,
+    )
+    write_together = module.write_together
+
+    def move_before(*parts, **named):
+        store.rename(tmp_path / "store.zarr")
+        write_together(*parts, **named)
+
+    if kind == "model":
+        fit(store=store)
+        unfinish(store)
+        statistics = zarr.open_group(store)["statistics"][:]
+        late = ModelStore.open(str(store), "r+", finished=False)
+        write = partial(late.write_block, NodeBlock(0, 0, 50), {"statistics": statistics})
+    else:
+        late = ScoreStore.create(str(store), 40, 40, np.arange(2), {})
+        write = partial(late.write_chunk, 0, Y, np.zeros((40, 2)))
+    monkeypatch.setattr(module, "write_together", move_before)
+    with pytest.raises(StoreWriteError, match="was finished, moved or removed while this part was computed"):
+        write()
+    assert [path.name for path in tmp_path.iterdir()] == ["store.zarr"]
+
+
+def test_files_at_the_path_of_a_store_that_was_moved_away_are_kept(tmp_path, monkeypatch):
+    store, write_together = tmp_path / "store.zarr", score_store.write_together
+
+    def replace_before(*parts):
+        store.rename(tmp_path / "moved.zarr")
+        store.mkdir()
+        (store / "notes.txt").write_text("mine")
+        write_together(*parts)
+
+    late = ScoreStore.create(str(store), 40, 40, np.arange(2), {})
+    monkeypatch.setattr(score_store, "write_together", replace_before)
+    with pytest.raises(StoreWriteError, match="was finished, moved or removed"):
+        late.write_chunk(0, Y, np.zeros((40, 2)))
+    assert (store / "notes.txt").read_text() == "mine"
 
 
 def test_an_array_is_copied_beside_the_store_while_workers_read_it(tmp_path, monkeypatch):
