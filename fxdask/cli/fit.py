@@ -40,7 +40,7 @@ DEFAULT = FisherNetworkClassifier().get_params()
 @click.argument("samples", type=click.Path())
 @click.argument("labels", type=click.Path(), required=False, metavar="[LABELS]")
 @click.argument("store", type=click.Path(), required=False, metavar="STORE")
-@click.option("--labels", "labels_option", type=click.Path(), help="Another way to pass LABELS.")
+@click.option("--labels", "labels_option", type=click.Path(), help="One label per sample: another way to pass LABELS.")
 @columns_option
 @without_option
 @label_column_option

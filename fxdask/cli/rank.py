@@ -36,7 +36,7 @@ DEFAULTS: dict[str, Any] = rank_features.__kwdefaults__ or {}
 
 @click.command()
 @click.argument("samples", type=click.Path())
-@click.option("--labels", type=click.Path(), help="One label per sample.")
+@click.option("--labels", type=click.Path(), help="One label per sample: a Zarr array, a .npy file or Parquet.")
 @label_column_option
 @columns_option
 @without_option

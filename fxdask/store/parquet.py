@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -138,9 +139,8 @@ class ParquetTable:
         known, chosen = {column.name for column in self.schema}, tuple(columns)
         unknown = [name for name in chosen if name not in known]
         if unknown:
-            raise InvalidInputError(
-                f"{self.url} has no column {listed(unknown)}; its columns are {listed(sorted(known), 10)}"
-            )
+            every = _nearest_first(sorted(known), unknown[0])
+            raise InvalidInputError(f"{self.url} has no column {listed(unknown)}; its columns are {listed(every, 10)}")
         repeated = _repeated(column.name for column in self.schema) & set(chosen)
         if repeated:
             raise InvalidInputError(
@@ -194,6 +194,12 @@ class ParquetTable:
         most = max((rows for file in self.files for rows in file.group_rows), default=0)
         in_arrow = most * sum(np.dtype(column.dtype).itemsize for column in columns if column.dtype is not None)
         return in_arrow + min(max(0, self.group_bytes), in_arrow + len(columns) * MOST_PAGE_HEADERS)
+
+
+def _nearest_first(names: Sequence[str], wanted: str) -> list[str]:
+    """The names that look like a wanted one, and then the others, so that a list that is cut shows what was meant."""
+    near = get_close_matches(wanted, names)
+    return [*near, *(name for name in names if name not in near)]
 
 
 def _repeated(names: Iterable[str]) -> set[str]:

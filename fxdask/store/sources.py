@@ -109,12 +109,12 @@ class NpyAddress:
             shape, fortran_order, dtype, data_offset = _parsed_npy_header(start)
         except Exception as error:  # NumPy parses the header as Python code, which can fail in many ways
             raise InvalidInputError(
-                f"{self.file} is not a readable .npy file ({error}); write it with numpy.save"
+                f"{self.file} is not a readable .npy file ({error}); write it with numpy.save, or pass Zarr or Parquet"
             ) from error
         if fortran_order and len(shape) > 1:
             raise InvalidInputError(f"{self.file} is in Fortran order; save np.ascontiguousarray of it instead")
         if dtype.hasobject:
-            raise InvalidInputError(f"{self.file} holds Python objects, not numbers; save an array of numbers instead")
+            raise InvalidInputError(f"{self.file} holds Python objects; save numbers, or text as array.astype(str)")
         if min(shape, default=0) < 0:
             raise InvalidInputError(f"{self.file} has the impossible shape {shape}; write the file again")
         needed = data_offset + dtype.itemsize * math.prod(shape)

@@ -45,6 +45,14 @@ def test_columns_of_parquet_are_ranked(folder):
     assert json.loads(done.stdout)["features"] == 4
 
 
+def test_priors_are_chosen(folder):
+    words = ("rank", "X.npy", "--labels", "y.npy", "--criteria", "extended_fisher", "--store", "r.zarr", "--quiet")
+    done = run_here(folder, *words, "--priors", "equal")
+    assert done.returncode == 0, done.stderr
+    refused = run_here(folder, *words)
+    assert "priors" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
