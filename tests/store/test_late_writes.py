@@ -25,19 +25,23 @@ from fxdask.tasks import fit as tasks
 from fxdask.workflows import staging
 
 
-@pytest.mark.parametrize("kind", ["model", "scores"])
-def test_a_late_write_does_not_create_a_moved_store_again(kind, tmp_path):
-    """A worker that lost its connection writes after other workers have finished its part."""
-    store = tmp_path / "store.zarr"
+def late_write(kind, store):
+    """A function that writes a part of an unfinished store."""
     if kind == "model":
         fit(store=store)
         unfinish(store)
         statistics = zarr.open_group(store)["statistics"][:]
         late = ModelStore.open(str(store), "r+", finished=False)
-        write = partial(late.write_block, NodeBlock(0, 0, 50), {"statistics": statistics})
-    else:
-        late = ScoreStore.create(str(store), 40, 40, np.arange(2), {})
-        write = partial(late.write_chunk, 0, Y, np.zeros((40, 2)))
+        return partial(late.write_block, NodeBlock(0, 0, 50), {"statistics": statistics})
+    late = ScoreStore.create(str(store), 40, 40, np.arange(2), {})
+    return partial(late.write_chunk, 0, Y, np.zeros((40, 2)))
+
+
+@pytest.mark.parametrize("kind", ["model", "scores"])
+def test_a_late_write_does_not_create_a_moved_store_again(kind, tmp_path):
+    """A worker that lost its connection writes after other workers have finished its part."""
+    store = tmp_path / "store.zarr"
+    write = late_write(kind, store)
     write()
     store.rename(tmp_path / "moved.zarr")
     with pytest.raises(StoreWriteError, match="was finished, moved or removed while this part was computed"):
@@ -61,25 +65,15 @@ def test_a_damaged_mark_counts_as_missing(content, tmp_path):
 @pytest.mark.parametrize("kind", ["model", "scores"])
 def test_a_write_that_was_suspended_while_its_store_moved_is_withdrawn(kind, tmp_path, monkeypatch):
     """A worker is stopped after it has looked whether its store is still there, and goes on much later."""
-    store, module = (
-        Path(hidden_url(str(tmp_path / "store.zarr"), "job")),
-        model_store if kind == "model" else score_store,
-    )
+    store = Path(hidden_url(str(tmp_path / "store.zarr"), "job"))
+    module = model_store if kind == "model" else score_store
     write_together = module.write_together
 
     def move_before(*parts, **named):
         store.rename(tmp_path / "store.zarr")
         write_together(*parts, **named)
 
-    if kind == "model":
-        fit(store=store)
-        unfinish(store)
-        statistics = zarr.open_group(store)["statistics"][:]
-        late = ModelStore.open(str(store), "r+", finished=False)
-        write = partial(late.write_block, NodeBlock(0, 0, 50), {"statistics": statistics})
-    else:
-        late = ScoreStore.create(str(store), 40, 40, np.arange(2), {})
-        write = partial(late.write_chunk, 0, Y, np.zeros((40, 2)))
+    write = late_write(kind, store)
     monkeypatch.setattr(module, "write_together", move_before)
     with pytest.raises(StoreWriteError, match="was finished, moved or removed while this part was computed"):
         write()
